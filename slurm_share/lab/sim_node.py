@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 
 from ..packing.attempt import Attempt
-from ..packing.packer import Packer
+from ..packing.decider import Decider
 from ..packing.records import GpuFacts
 from ..packing.rules.rates import RateMeter
 from ..packing.speed_records import Rate
@@ -91,7 +91,7 @@ class SimAttempt(Struct, eq=False):
     task: SimTask
     load: truth.Load
     its: Attempt
-    """The attempt as the packer knows it."""
+    """The attempt as the board knows it."""
     gpus: tuple[SimGpu, ...]
     updated_s: float = 0.0
     remaining_s: float = 0.0
@@ -178,10 +178,11 @@ class SimGpu(Struct, eq=False):
 
 
 class SimNode:
-    """A node: its packer, its GPUs, and the times of its next decisions."""
+    """A node: its board, its GPUs, and the times of its next decisions."""
 
-    def __init__(self, packer: Packer, gpus: Sequence[SimGpu]) -> None:
-        self.packer = packer
+    def __init__(self, decider: Decider, gpus: Sequence[SimGpu]) -> None:
+        self.decider = decider
+        self.board = decider.board
         self.gpus = {gpu.facts.uuid: gpu for gpu in gpus}
         self.running: dict[int, SimAttempt] = {}
         self.decide_now = False

@@ -1,6 +1,6 @@
 """Simulate tasks, GPUs and time with discrete events, and decide with the code of the live packer.
 
-Each node has a `Packer` like a live launcher. The world passes simulated samples to it, calls `decide` after events,
+Each node has a `Board` like a live launcher. The world passes simulated samples to it, calls `decide` after events,
 and carries out the actions. Between two events all speeds are constant.
 """
 
@@ -16,11 +16,12 @@ from functools import partial
 import msgspec
 
 from ..core.errors import SlurmShareError
+from ..packing.decider import Decider
 from ..packing.decision_records import GiveUp, Move, Pause, Reserve, Resume, Start
 from ..packing.events import EventLog
 from ..packing.history_records import TaskRun
-from ..packing.packer import LEFT_S, Packer
-from ..packing.records import BOOKING, EndFacts, GpuFacts, GpuSample, PackRequest, TaskAsk, TaskKey, TaskSample
+from ..packing.records import BOOKING, EndFacts, GpuFacts, GpuSample, TaskAsk, TaskKey
+from ..packing.rules.board import LEFT_S, Board
 from ..packing.rules.estimate.estimator import Estimator
 from ..packing.rules.speeds import Speeds
 from ..packing.speed_records import PairRun
@@ -122,22 +123,19 @@ class World:
             )
             for index, kind in enumerate(trace.node_gpus)
         ]
-        packer = Packer(
+        board = Board(
             [gpu.facts for gpu in gpus],
             WORKERS_PER_GPU * trace.gpus,
-            PackRequest(settings=self._settings),
-            estimator=self._estimator,
-            events=self._events,
-            bookings=None,
+            self._settings,
+            self._estimator,
+            self._speeds,
+            policy=thesis_policies.decide_at_random if self._policy.is_random else thesis_policies.decide,
             unix_s=BEGIN_UNIX_S,
             sharing=self._assumed.sharing,
-            say=lambda text: None,
-            keep=self._totals.runs.append,
-            speeds=self._speeds,
-            keep_pair=self._totals.pairs.append,
-            policy=thesis_policies.decide_at_random if self._policy.is_random else thesis_policies.decide,
+            runs=self._totals.runs,
+            pairs=self._totals.pairs,
         )
-        return SimNode(packer, gpus)
+        return SimNode(Decider(board, self._events), gpus)
 
     # ---- Events ----
 
@@ -196,17 +194,17 @@ class World:
                 self._give(self._nodes[0], _ask(self._unclaimed.popleft()))
             return
         for node in self._order.sample(self._nodes, len(self._nodes)) if self._unclaimed else ():
-            while self._unclaimed and node.packer.takes(ask := _ask(self._unclaimed[0]), self._now):
+            while self._unclaimed and node.board.takes(ask := _ask(self._unclaimed[0]), self._now):
                 self._unclaimed.popleft()
                 self._give(node, ask)
                 self._decide(node)
-        may_wait = any(len(one.packer.waiting) < self._trace.gpus for one in self._nodes)
+        may_wait = any(len(one.board.waiting) < self._trace.gpus for one in self._nodes)
         if self._unclaimed and may_wait and self._asks_s <= self._now:
             self._asks_s = self._now + LEFT_S
             self._push(self._asks_s, _WAKE, lambda: None)
 
     def _give(self, node: SimNode, ask: TaskAsk) -> None:
-        node.packer.add(ask, self._now)
+        node.board.add(ask, self._now)
         node.decide_now = True
 
     # ---- Decisions ----
@@ -225,9 +223,9 @@ class World:
         for gpu in node.gpus.values():
             used_mib = None if self._is_missing() else gpu.memory_mib
             sm_ratio = None if self._is_missing() else self._sm_true(gpu)
-            node.packer.sample_gpu(GpuSample(uuid=gpu.facts.uuid, used_mib=used_mib, sm_ratio=sm_ratio), now)
+            node.board.sample_gpu(gpu.facts.uuid, now, used_mib=used_mib, sm_ratio=sm_ratio)
         self._totals.decisions += 1
-        while actions := node.packer.decide(now):
+        while actions := node.decider.decide(now):
             for action in actions:
                 match action:
                     case Start():
@@ -245,13 +243,13 @@ class World:
 
     def _has_decisions(self, node: SimNode) -> bool:
         """Return whether tasks wait, or the rates of running tasks may lead to an action."""
-        return bool(node.packer.waiting or (self._is_rated and node.running))
+        return bool(node.board.waiting or (self._is_rated and node.running))
 
     def _plan(self, node: SimNode) -> None:
         """Schedule the next decision that is due without an event."""
         if not self._has_decisions(node):
             return
-        at = node.packer.board.next_s(self._now)
+        at = node.board.next_s(self._now)
         if at is not None and at < node.wake_s:
             node.wake_s = max(at, self._now + 0.01)
             node.wake_version += 1
@@ -275,7 +273,7 @@ class World:
 
     def _tick(self, node: SimNode) -> None:
         node.is_ticking = False
-        if not node.packer.waiting or self._threshold is None:
+        if not node.board.waiting or self._threshold is None:
             return
         if self._hot(node) != node.hot:
             node.decide_now = True
@@ -308,7 +306,7 @@ class World:
     def _start(self, node: SimNode, start: Start) -> None:
         now = self._now
         task = self._tasks[start.task]
-        its = node.packer.running[start.task]
+        its = node.board.running[start.task]
         gpus = [node.gpus[uuid] for uuid in start.gpus]
         attempt = SimAttempt(task, self._loads[task.task], its, tuple(gpus))
         attempt.remaining_s = self._left_s.pop(task.task, attempt.remaining_s)
@@ -409,8 +407,7 @@ class World:
             return False
         attempt.sampled_s = self._now
         memory = {gpu.facts.uuid: attempt.memory_mib for gpu in attempt.gpus}
-        sample = TaskSample(task=attempt.task.task, memory_mib=memory)
-        self._node_of(attempt).packer.sample_task(sample, self._now, self._now)
+        self._node_of(attempt).board.sample_task(attempt.task.task, memory, 1, self._now)
         return True
 
     def _node_of(self, attempt: SimAttempt) -> SimNode:
@@ -430,7 +427,7 @@ class World:
             rates.is_reported = True
             if rate != rates.reported:
                 rates.reported = rate
-                self._node_of(attempt).packer.rated(attempt.task.task, rate, self._now)
+                self._node_of(attempt).board.rate_task(attempt.task.task, rate, self._now)
 
     def _restart_rates(self, gpu: SimGpu) -> None:
         gpu.epoch += 1
@@ -525,7 +522,7 @@ class World:
         attempt.version = -1
         del node.running[task.task]
         self._see_alone(attempt)
-        after = node.packer.ended(facts, BEGIN_UNIX_S + now)
+        after = node.board.ended(facts)
         self._respeed(attempt.gpus)
         self._totals.add_bars(attempt, after.kind, now)
         self._totals.last_end = max(self._totals.last_end, now)

@@ -7,8 +7,10 @@ from ..core.lazy import exports
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from . import history_queries
+    from .attempt import Attempt
     from .bookings import Bookings
     from .bookings_reader import read_bookings
+    from .decider import Decider
     from .decision_records import GiveUp, Hold, Move, Pause, Reserve, Resume, Start
     from .events import (
         EVENTS,
@@ -25,11 +27,9 @@ if TYPE_CHECKING:
     from .history import History, HistoryWriter, read_history, read_site
     from .history_records import TaskRun
     from .lab_parts import check_parts, outside_sizes, policy_of
-    from .packer import Packer
     from .records import (
         BOOKING,
         POLICIES,
-        After,
         EndFacts,
         EndKind,
         GpuFacts,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     )  # fmt: skip
     from .rules import tuned_text
     from .rules.blame import judge_device
+    from .rules.board import Board
     from .rules.endings import classify, has_signal, may_be_host_memory
     from .rules.estimate.estimator import Estimator
     from .rules.explain import explain_task
@@ -76,6 +77,7 @@ __getattr__, __all__ = exports(
     __name__,
     modules=["history_queries", "rules.tuned_text"],
     names={
+        "attempt": ["Attempt"],
         "bookings": ["Bookings"],
         "bookings_reader": ["read_bookings"],
         "fingerprint": ["key_of"],
@@ -84,9 +86,9 @@ __getattr__, __all__ = exports(
             "read_groups",
         ],
         "lab_parts": ["check_parts", "outside_sizes", "policy_of"],
-        "packer": ["Packer"],
+        "decider": ["Decider"],
         "records": [
-            "BOOKING", "POLICIES", "After", "EndFacts", "EndKind", "GpuFacts", "GpuSample", "Guard", "Order",
+            "BOOKING", "POLICIES", "EndFacts", "EndKind", "GpuFacts", "GpuSample", "Guard", "Order",
             "PackRequest", "PackSettings", "PolicyName", "TaskAsk", "TaskKey", "TaskSample", "TaskSpec", "Undo",
         ],
         "decision_records": ["GiveUp", "Hold", "Move", "Pause", "Reserve", "Resume", "Start"],
@@ -97,6 +99,7 @@ __getattr__, __all__ = exports(
             "TunedRun",
         ],
         "rules.blame": ["judge_device"],
+        "rules.board": ["Board"],
         "rules.endings": ["classify", "has_signal", "may_be_host_memory"],
         "rules.explain": ["explain_task"],
         "rules.estimate.estimator": ["Estimator"],

@@ -177,8 +177,8 @@ class Attempt(Struct, eq=False, kw_only=True):
     # ---- How it ended ----
     seconds: float = 0.0
     """Its duration, without pauses."""
-    kind: EndKind | None = None
-    """None: it has not ended."""
+    kind: EndKind = "unfinished"
+    """Once it has ended."""
     why: str = ""
     """For the result and the log: "out of GPU memory (needed > 9.1 GiB, had 6.0 reserved)"."""
     is_retried: bool = False
@@ -268,6 +268,10 @@ class Attempt(Struct, eq=False, kw_only=True):
         self.is_elastic, self.clients = estimate.is_elastic, max(estimate.processes, 1)
         self.ends_s = None if estimate.seconds is None else now_s + estimate.seconds
         self.running_view = None
+
+    def relative_speed(self) -> float | None:
+        """Return its speed over that of its command alone; None: not known."""
+        return None if self.rate is None or self.rate_alone is None else self.rate.ratio_to(self.rate_alone)
 
     def set_paused(self, now_s: float, *, is_paused: bool) -> None:
         """Record that it is paused or resumed, and leave the time of a pause out of its own."""
@@ -360,7 +364,7 @@ class Attempt(Struct, eq=False, kw_only=True):
         probe_mib: float | None,
     ) -> TaskRun:
         """Return the ended attempt as a line of the user's history. `probe_mib`: of a dry run; None: there was none."""
-        key, estimate, kind, seconds = self.ask.key, self.estimate, self.kind or "unfinished", self.seconds
+        key, estimate, kind, seconds = self.ask.key, self.estimate, self.kind, self.seconds
         is_own = kind in MEMORY_KINDS
         return TaskRun(
             when=unix_s,

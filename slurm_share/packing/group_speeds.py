@@ -68,7 +68,8 @@ class GroupSpeeds:
             self._close(uuid, now_s)
             its_tasks = self._members(uuid)
             for its in its_tasks:
-                its.rate = its.running_view = None
+                if its.rate is not None:
+                    its.rate = its.running_view = None
             self._groups[uuid] = _Group(tuple(its.ask.task for its in its_tasks), now_s)
 
     def rated(self, its: Attempt, rate: Rate | None) -> None:

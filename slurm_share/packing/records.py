@@ -445,16 +445,3 @@ class EndFacts(Struct, frozen=True, kw_only=True):
     """The driver reports that its GPU failed (NVML's GPU_IS_LOST or RESET_REQUIRED)."""
     is_daemon_lost: bool = False
     """The MPS daemon of its GPU ended while it ran."""
-
-
-class After(Struct, frozen=True, kw_only=True):
-    """The classification of an ended attempt, and what follows from it."""
-
-    kind: EndKind
-    is_retried: bool
-    why: str
-    """For the result and the log: "out of GPU memory (needed > 9.1 GiB, had 6.0 reserved)"."""
-    needs_mib: int | None = None
-    """The known least need after an attempt that ran out of memory."""
-    returned: tuple[str, ...] = ()
-    """GPUs (UUIDs) that are back in service, because the task failed and not the GPU."""

@@ -6,39 +6,50 @@ Each decision is made by a function of a `PackView`, such as `place.decide`, so 
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from bisect import insort
+from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ..attempt import UNKNOWN, Attempt
+from ..attempt import UNKNOWN, Attempt, signature_of
 from ..decision_records import Action, Decision, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
+from ..history_records import TaskRun
 from ..records import (
     BOOKING,
-    After,
     EndFacts,
-    EndKind,
-    Estimate,
     GpuFacts,
+    GpuSample,
     PackSettings,
     PackView,
     RunningView,
+    Source,
     TaskAsk,
     TaskKey,
+    TaskSample,
     Tries,
     WaitingView,
 )
-from ..speed_records import PairView, Rate
+from ..speed_records import PairRun, PairView, Rate
 from . import blame, endings, place, recover, reservation
-from .dead_tasks import DeadTasks
 from .estimate import elastic
 from .estimate.estimator import Estimator
 from .gpu_state import OTHERS_WINDOW_S, GpuState
+from .learner import Learner
 from .policy import Decide, closes_gpu
+from .queue import Queue
 from .room import capacity, usable
 from .speeds import Speeds
 from .undo import alone_most_s
 from .waiting_estimates import WaitingEstimates
+
+AGAIN_S = 1.0
+"""For this time after a decision, tasks of the same command take the place of an ended one without a decision. Then a
+decision is needed, because sizes are learned meanwhile."""
+BLIND_S = 10.0
+"""After this time without a sample, the driver counts as hanging."""
+LEFT_S = 5.0
+"""A node takes a task that it cannot start from the list of all nodes only if no node has taken it for this time. An
+idle node takes it within a second, unless its launcher has just begun."""
 
 
 class Board:
@@ -63,39 +74,71 @@ class Board:
         *,
         can_move: bool = False,
         policy: Decide = place.decide,
+        unix_s: float = 0.0,
+        sharing: str = "",
+        software: str = "",
+        runs: list[TaskRun] | None = None,
+        pairs: list[PairRun] | None = None,
     ) -> None:
         """Create a node with idle GPUs and `workers` free workers. `speeds` None: no speeds are known yet. `can_move`:
-        tasks save their state on a signal. `policy`: makes the decisions."""
+        tasks save their state on a signal. `policy`: makes the decisions. `unix_s`: Unix time of second 0. `sharing`,
+        `software`: of the runs in the user's history. `runs`, `pairs` get what is for the history; None: it is not
+        kept."""
         self._policy = policy
         self._can_move = can_move
         self.settings = settings
-        self._max_per_gpu = settings.max_per_gpu
+        self.max_per_gpu = settings.max_per_gpu
+        """The limit of the user's settings."""
         self.estimator = estimator
         self.speeds = Speeds() if speeds is None else speeds
         self.free_workers = workers
-        self._gpus = {facts.uuid: GpuState(facts) for facts in sorted(gpus, key=lambda one: one.index)}
+        self.unix_s = unix_s
+        self.facts = {gpu.uuid: gpu for gpu in sorted(gpus, key=lambda one: one.index)}
+        self._gpus = {uuid: GpuState(facts) for uuid, facts in self.facts.items()}
         self._models = {facts.model: facts.total_mib for facts in gpus}
         self._running: dict[int, Attempt] = {}
-        self.attempts: Mapping[int, Attempt] = self._running
-        """Task -> its attempt, for tasks that run or are being started."""
-        self._waiting: dict[int, Attempt] = {}
-        self._queue: list[tuple[int, int]] = []  # (sequence, task), sorted
-        self._next_seq = 0
+        self._has_speeds = settings.policy == "gain"
+        estimates = WaitingEstimates(estimator, self.speeds, self._models, has_speeds=self._has_speeds)
+        self._estimates = estimates
+        self.queue = Queue(estimates)
+        self.learner = Learner(
+            gpus, self._running, estimator, self.speeds, unix_s=unix_s, sharing=sharing, software=software, runs=runs,
+            pairs=pairs,
+        )  # fmt: skip
+        self.notes: list[str] = self.learner.notes
+        """Sentences for the job's log; the caller clears it."""
+        self.flat: list[Attempt] = []
+        """Attempts whose memory has become flat, for the other nodes of the run; the caller clears it."""
         self._last_gpu = -1
         self._is_blind = False
-        self._floors: dict[object, tuple[int, int]] = {}
-        """What `_same` returns -> the least need, and the memory that was too small."""
-        self._dead = DeadTasks()
+        self._sampled_s = 0.0
+        self._out: dict[str, str] = {}
+        """GPU that is out of service -> reason."""
         self._durations: list[float] = []
         self._running_views: tuple[RunningView, ...] | None = ()
-        self._waiting_views: tuple[WaitingView, ...] | None = ()
         self._has_given_up = False
-        self._has_speeds = settings.policy == "gain"
-        self._estimates = WaitingEstimates(estimator, self.speeds, self._models, has_speeds=self._has_speeds)
         self._speeds_version = -1
         self._pairs: tuple[PairView, ...] = ()
         self._pairs_of: tuple[int, frozenset[TaskKey]] = (0, frozenset())
         """The version and tasks for which `_pairs` holds."""
+        self._is_due = True
+        self._next_s: float | None = 0.0
+        self._vacant: list[Attempt] = []
+        """Tasks that were done since the last decision, whose place a task of the same command may take."""
+        self._answers: dict[object, tuple[float, Start]] = {}
+        """Signature of a task -> time and result of its last decision."""
+        self._refused: tuple[int, float] | None = None
+        """The next task of the list of all nodes, if it cannot start here, and since when."""
+
+    @property
+    def running(self) -> Mapping[int, Attempt]:
+        """Return task -> its attempt, for tasks that run or are being started."""
+        return self._running
+
+    @property
+    def waiting(self) -> Mapping[int, Attempt]:
+        """Return task -> its attempt, for tasks in the queue."""
+        return self.queue.waiting
 
     # ---- Events ----
 
@@ -103,32 +146,66 @@ class Board:
         self, ask: TaskAsk, now_s: float, *, attempt: int = 1, tries: Tries | None = None, floor_mib: int = 0
     ) -> Attempt:
         """Put a task at the end of the queue. `attempt`, `tries`, `floor_mib`: from an earlier job of the same run."""
-        made = Attempt(
-            ask=ask,
-            attempt=attempt,
-            tries=tries or Tries(),
-            floor_mib=floor_mib,
-            waits_since_s=now_s,
-            seq=self._next_seq,
-        )
-        self._raise_floor(made)
-        self._next_seq += 1
-        self._enqueue(made)
+        made = self.queue.make(ask, now_s, floor_mib)
+        made.attempt, made.tries = attempt, tries or made.tries
+        self.queue.append(made)
+        self._is_due = True
         return made
 
-    def _raise_floor(self, attempt: Attempt) -> None:
-        """Give an attempt the least need that attempts at the same command have shown."""
-        floor_mib, had_room_mib = self._floors.get(_same(attempt.ask), (0, 0))
-        if floor_mib > attempt.floor_mib:
-            attempt.floor_mib, attempt.waiting_view = floor_mib, None
-            attempt.had_room_mib = max(had_room_mib, attempt.had_room_mib)
+    def takes(self, ask: TaskAsk, now_s: float, *, floor_mib: int = 0) -> bool:
+        """Return whether this node takes the next task of a list that several nodes share.
+
+        It takes what its GPUs can start now, because another node may be idle. It also takes a task if it has no other.
+        A task that all nodes have left in the list for LEFT_S waits here, at most one for each GPU, so that smaller
+        tasks go on behind it.
+        """
+        if not (self._running or self.queue):
+            return True
+        is_new = self._refused is None or self._refused[0] != ask.task
+        if (is_new or self.is_due(now_s)) and self._would_start(ask, now_s, floor_mib):
+            self._refused = None
+            return True
+        if is_new:
+            self._refused = ask.task, now_s
+        if self._refused is None or now_s - self._refused[1] < LEFT_S or len(self.queue) >= len(self._gpus):
+            return False
+        self._refused = None
+        return True
+
+    def _would_start(self, ask: TaskAsk, now_s: float, floor_mib: int) -> bool:
+        """Return whether a decision now would start or give up a task that is not in the queue."""
+        if self._vacant and not self.queue and not floor_mib and self._may_repeat(now_s):
+            ended = self._vacant[-1]
+            if ask.key == ended.ask.key and self._repeats(ask, ended, now_s):
+                return True
+        return self.would_act(ask, now_s, floor_mib=floor_mib)
 
     def put_back(self, task: int, now_s: float) -> None:
         """Return a started task to the queue, because a temporary problem (no free processes) prevented its start."""
         run = self._leave(task, now_s)
         fresh = run.again(now_s=run.waits_since_s, tries=run.tries)
         fresh.attempt, fresh.after = run.attempt, run.after
-        self._enqueue(fresh)
+        self.queue.insert(fresh)
+        self.learner.groups.changed(run.gpus, now_s)
+        self._is_due = True
+
+    def sampled(self, gpus: Mapping[str, GpuSample], tasks: Iterable[TaskSample], taken_s: float, now_s: float) -> None:
+        """Record a sample of the node: its GPUs by UUID, and the running tasks. `taken_s`: time of the sample."""
+        for task in tasks:
+            if task.memory_mib:
+                self.sample_task(task.task, task.memory_mib, task.clients, now_s)
+        for gpu in gpus.values():
+            self.sample_gpu(
+                gpu.uuid,
+                now_s,
+                used_mib=gpu.used_mib,
+                sm_ratio=gpu.sm_ratio,
+                dram_ratio=gpu.dram_ratio,
+                problem=gpu.problem,
+            )
+        for family in self.learner.sampled(gpus, taken_s):
+            self.learned(family)
+        self._sampled_s = taken_s
 
     def sample_task(self, task: int, memory_mib: Mapping[str, int], clients: int, now_s: float) -> None:
         """Record the memory of a running task on each GPU (UUID -> MiB) and its number of CUDA processes.
@@ -138,6 +215,7 @@ class Board:
         run = self._running.get(task)
         if run is None:
             return  # the task ended while the sample was taken
+        self._is_due = True
         before = (run.memory_mib, run.peak_mib, run.is_flat, run.is_elastic, run.clients, run.due_mib)
         is_first, was_flat = run.memory_mib is None, run.is_flat
         if not run.see(memory_mib, clients, now_s):
@@ -149,7 +227,7 @@ class Board:
             source=run.estimate.source,
             memory_mib=memory,
             start_mib=run.start_mib,
-            total_mib=self._gpus[run.gpus[0]].facts.total_mib,
+            total_mib=self.facts[run.gpus[0]].total_mib,
             age_s=age_s,
             peak_mib=peak,
             cap_mib=run.cap_mib,
@@ -180,8 +258,13 @@ class Board:
     def rate_task(self, task: int, rate: Rate | None, now_s: float) -> None:
         """Record the rate of a running task since its neighbours last changed; None: not known."""
         run = self._running.get(task)
-        if run is not None and run.rate != rate:
+        if run is None:
+            return
+        if run.rate != rate:
             run.rate, run.running_view, self._running_views = rate, None, None
+        for family in self.learner.rated(run, rate):
+            self.learned(family)
+        self._is_due = True
 
     def sample_gpu(
         self,
@@ -198,8 +281,8 @@ class Board:
         gpu = self._gpus[uuid]
         gpu.used, gpu.sm, gpu.dram = used_mib, sm_ratio, dram_ratio
         if problem is not None:
-            gpu.problem = problem
-        gpu.view = None
+            gpu.problem = self._out.get(uuid) or problem
+        gpu.view, self._is_due = None, True
         unbooked = gpu.unbooked()
         seen = gpu.unbooked_samples
         if unbooked or seen:
@@ -218,74 +301,129 @@ class Board:
         """Record that the driver has stopped giving figures, or gives them again."""
         if is_blind == self._is_blind:
             return
-        self._is_blind = is_blind
+        self._is_blind, self._is_due = is_blind, True
         for gpu in self._gpus.values():
             gpu.view = None
             if is_blind and gpu.closed_by is not None:  # the memory of its newest task will not be seen
                 gpu.closed_until_s = min(gpu.closed_until_s, now_s + self.settings.settle_s)
+
+    def is_driver_lost(self, now_s: float) -> bool:
+        """Return whether the driver has just stopped giving figures: it hangs. Call it about once a second."""
+        was_blind = self._is_blind
+        self.blind(now_s, is_blind=now_s - self._sampled_s > BLIND_S)
+        return self._is_blind and not was_blind
+
+    def out_of_service(self, uuid: str, why: str, now_s: float) -> None:
+        """Take a GPU out of service: no further task starts there."""
+        self._out[uuid] = why
+        self.sample_gpu(uuid, now_s, used_mib=None, problem=why)
+
+    @property
+    def is_out_of_gpus(self) -> bool:
+        return len(self._out) == len(self._gpus)
 
     def learned(self, family: str = "") -> None:
         """Estimate the waiting tasks of a family, or all of them, again.
 
         Call it after the estimator has learned something without this board, such as the sizes on other nodes.
         """
-        self._estimates.learned(family)
-        self._waiting_views = None
+        self.queue.learned(family)
+        self._is_due = True
 
-    def ended(self, facts: EndFacts) -> After:
-        """Record the end of a running task: free its booking, classify the end, and enqueue it again if it is retried.
+    def sized_elsewhere(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
+        """Record the size of a task on another node of the run."""
+        if self.estimator is not None:
+            self.estimator.sibling(key, gpu_model, peak_mib, age_s)
+            self.learned(key.family)
 
-        Also updates the queue: siblings of a task that ran out of memory get its floor.
+    def is_unknown(self, ask: TaskAsk) -> bool:
+        """Return whether the size of a task is unknown, or known only from running tasks of its script."""
+        if self.estimator is None:
+            return True
+        found = [self.estimator.estimate(ask, model, total) for model, total in self._models.items()]
+        return any(one.source in ("unknown", "sibling") for one in found)
+
+    def offered(self, key: TaskKey, source: Source, mib: float) -> None:
+        """Record the size of a command from a formula or a dry run, in MiB."""
+        self.learner.offered(key, source, mib)
+        if self.estimator is not None:
+            for model in self._models:
+                self.estimator.offer(key, model, source, mib)
+            self.learned(key.family)
+
+    def pause_no_more(self) -> None:
+        """Pause no task from now on; harmful pairs are still kept apart."""
+        self.settings = replace(self.settings, undo="off")
+
+    def ended(self, facts: EndFacts, cpu_cores: float | None = None) -> Attempt:
+        """Record the end of a running task, and return its attempt, which says what follows.
+
+        Frees its booking, classifies the end, learns from it, and queues the next attempt if the task is retried.
+        `cpu_cores`: mean number of cores that it used.
         """
         run = self._running[facts.task]
-        verdict = blame.judge(facts, run, self._gpus.values(), is_blind=self._is_blind)
-        kind = verdict.kind
+        is_done = facts.code == 0 and facts.was_started and not run.is_moving
+        if is_done and not (facts.is_stopped_by_us or facts.is_told_to_save):
+            verdict = None
+            coming = recover.Next(is_retried=False, why="", tries=run.tries, floor_mib=run.floor_mib)
+            run.kind = "done"
+        else:
+            verdict, coming = self._judge(run, facts)
+            run.kind = verdict.kind
         self._leave(facts.task, facts.now_s)
         run.set_paused(facts.now_s, is_paused=False)
         run.seconds = max(facts.now_s - run.started_s - run.paused_s, 0.0)
-        if kind == "done":
+        run.why, run.is_retried = coming.why, coming.is_retried
+        if run.kind in endings.MEMORY_KINDS:
+            run.needs_mib = coming.floor_mib or None
+        if run.kind == "done":
             insort(self._durations, facts.now_s - run.started_s)
+            if run.is_plain:
+                self._vacant.append(run)
+        elif run.kind == "device":
+            self._out.update(dict.fromkeys(run.gpus, run.why))
+        self.queue.ended(run, coming, facts.now_s)
+        self.learner.ended(run, facts, cpu_cores)
+        if verdict is not None:
+            for uuid in verdict.returned:
+                self._out.pop(uuid, None)
+            if coming.is_retried:
+                self.queue.insert(_again(run, verdict, coming, facts.now_s))
+        self._is_due = True
+        return run
+
+    def _judge(self, run: Attempt, facts: EndFacts) -> tuple[blame.Verdict, recover.Next]:
+        """Return how an attempt ended that still counts as running, and what follows."""
+        verdict = blame.judge(facts, run, self._gpus.values(), is_blind=self._is_blind)
         if verdict.is_moved:
-            coming = recover.after_move(self._gpus[run.gpus[0]].facts.index, run.tries, run.floor_mib)
-        else:
-            largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
-            end = recover.End(
-                kind, verdict.reason, verdict.had, run.tries, run.floor_mib, self.settings, largest
-            )  # fmt: skip
-            coming = recover.after(end)
-        run.kind, run.why, run.is_retried = kind, coming.why, coming.is_retried
-        run.needs_mib = coming.floor_mib or None if kind in endings.MEMORY_KINDS else None
-        self._teach(run, kind, coming, facts.now_s)
-        if coming.is_retried:
-            self._enqueue(_again(run, verdict, coming, facts.now_s))
-        return After(
-            kind=kind,
-            is_retried=coming.is_retried,
-            why=coming.why,
-            needs_mib=run.needs_mib,
-            returned=verdict.returned,
-        )
+            return verdict, recover.after_move(self.facts[run.gpus[0]].index, run.tries, run.floor_mib)
+        largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
+        end = recover.End(
+            verdict.kind, verdict.reason, verdict.had, run.tries, run.floor_mib, self.settings, largest
+        )  # fmt: skip
+        return verdict, recover.after(end)
 
     def limit(self, per_gpu: int | None) -> None:
         """Limit the tasks on each GPU from the next start on; None: the limit of the user's settings, 0: no starts.
         The limit is part of each view's settings, so that decisions can be replayed."""
-        if per_gpu is not None and self._max_per_gpu is not None:
-            per_gpu = min(per_gpu, self._max_per_gpu)
-        self.settings = replace(self.settings, max_per_gpu=self._max_per_gpu if per_gpu is None else per_gpu)
+        if per_gpu is not None and self.max_per_gpu is not None:
+            per_gpu = min(per_gpu, self.max_per_gpu)
+        self.settings = replace(self.settings, max_per_gpu=self.max_per_gpu if per_gpu is None else per_gpu)
+        self._is_due = True
 
     def most_on_a_gpu(self) -> int | None:
         """Return how many tasks of the current size have room on each GPU; None: their size is not known."""
         sizes: dict[str, int] = {}
         # Nodes that share a list take a task when it can start, so none waits: the newest one stands for the next.
         newest = list(self._running.values())[-1:]
-        for next_ in [self._waiting[task] for _, task in self._queue[:1]] or newest:
+        for next_ in self.queue.window(1) or newest:
             self._estimates.update(next_)
             for model, estimate in next_.estimates:
                 if estimate.safe_mib is not None:
                     sizes[model] = max(sizes.get(model, 0), estimate.safe_mib, next_.floor_mib, reservation.LEAST_MIB)
         for run in self._running.values():
             if run.is_flat or run.estimate.source in ("user", "exact"):
-                model = self._gpus[run.gpus[0]].facts.model
+                model = self.facts[run.gpus[0]].model
                 sizes[model] = max(sizes.get(model, 0), run.reserved_mib)
         found: list[int] = []
         for gpu in self._gpus.values():
@@ -301,28 +439,33 @@ class Board:
             found.append(min(usable(gpu.make_view(is_blind=self._is_blind)) // size, gpu.facts.clients_max // clients))
         return max(min(found), 1) if found else None
 
-    def estimate(self, task: int, gpu_model: str) -> Estimate | None:
-        """Return the estimate of a waiting task on a GPU model of this node."""
-        waiting = self._waiting[task]
-        self._estimates.update(waiting)
-        return dict(waiting.estimates).get(gpu_model)
-
     def find(self, task: int) -> Attempt | None:
         """Return a running task; None: it does not run."""
         return self._running.get(task)
 
-    def running(self) -> tuple[RunningView, ...]:
+    def running_views(self) -> tuple[RunningView, ...]:
         if self._running_views is None:
             self._running_views = tuple([self._running[task].render_running() for task in sorted(self._running)])
         return self._running_views
 
+    def on(self, gpus: Iterable[str]) -> list[Attempt]:
+        """Return the attempts that run on any of these GPUs."""
+        return list({task: one for uuid in gpus for task, one in self._gpus[uuid].running.items()}.values())
+
+    def holds(self) -> dict[str, tuple[int, float]]:
+        """Return the GPUs that are kept free -> (task, since when)."""
+        return {uuid: (gpu.held_for, gpu.held_since_s) for uuid, gpu in self._gpus.items() if gpu.held_for is not None}
+
     # ---- Decisions ----
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether a decision now may differ from the last one."""
+        return self._is_due or (self._next_s is not None and now_s >= self._next_s)
 
     def would_act(self, ask: TaskAsk, now_s: float, *, floor_mib: int = 0) -> bool:
         """Return whether a decision now would start or give up a task that is not in the queue."""
-        new = Attempt(ask=ask, floor_mib=floor_mib, waits_since_s=now_s, seq=self._next_seq)
-        self._raise_floor(new)
-        actions = self._policy(self.view(now_s, self._updated(new))).actions
+        new = self.queue.make(ask, now_s, floor_mib)
+        actions = self._policy(self.view(now_s, self.queue.view(new))).actions
         return any(isinstance(one, Start | GiveUp) and one.task == ask.task for one in actions)
 
     def view(self, now_s: float, *further: WaitingView) -> PackView:
@@ -334,7 +477,7 @@ class Board:
             self._note_silent(now_s)
             if self._speeds_version != self.speeds.version:
                 self._refresh_speeds()
-        running, waiting = self.running(), (*self._window(), *further)
+        running, waiting = self.running_views(), (*self.queue.views(self.settings.window), *further)
         return PackView(
             now_s=now_s,
             gpus=tuple([gpu.make_view(is_blind=self._is_blind) for gpu in self._gpus.values()]),
@@ -352,9 +495,15 @@ class Board:
 
         Started tasks count as running from now on. One call may start several tasks; call it again at the next event.
         """
+        self._is_due = False
+        self._vacant.clear()
         view = self.view(now_s)
         decision = self._policy(view)
         self.apply(decision.actions, now_s)
+        for action in decision.actions:
+            if isinstance(action, Start) and (run := self._running[action.task]).is_plain:
+                self._answers[run.signature] = now_s, action
+        self._next_s = self.next_s(now_s)
         return view, decision
 
     def apply(self, actions: Sequence[Action], now_s: float) -> None:
@@ -366,7 +515,7 @@ class Board:
                     self._start(action, now_s)
                 case Hold():
                     gpu = self._gpus[action.gpu]
-                    gpu.held_for, gpu.view = action.task, None
+                    gpu.held_for, gpu.held_since_s, gpu.view = action.task, now_s, None
                 case GiveUp():
                     self.withdraw(action.task)
                     self._has_given_up = True
@@ -380,6 +529,8 @@ class Board:
                         run.is_moving, run.running_view, self._running_views = True, None, None
 
     def resumed(self, task: int, now_s: float) -> None:
+        """Record that a paused task was resumed without a decision."""
+        self._is_due = True
         self._set_paused(task, now_s, is_paused=False)
 
     def next_s(self, now_s: float) -> float | None:
@@ -388,13 +539,12 @@ class Board:
         It can change when a GPU opens again, a task grows old, memory may be flat, or a pause has lasted long enough.
         """
         times = [run.pause_s + self.settings.pause_max_s for run in self._running.values() if run.is_paused]
-        if self._queue:
+        if self.queue:
             if self._has_given_up:
                 return now_s
             times += [gpu.closed_until_s for gpu in self._gpus.values() if gpu.closed_by is not None]
             patience_s = max(self.settings.patience_s, 2 * (self._median_s() or 0.0))
-            window = self._queue[: self.settings.window]
-            times += [self._waiting[task].waits_since_s + patience_s for _, task in window]
+            times += [one.waits_since_s + patience_s for one in self.queue.window(self.settings.window)]
             flat_after_s = self.settings.flat_after_s
             times += [
                 max(run.started_s, run.peaks[-1][0]) + flat_after_s
@@ -412,43 +562,86 @@ class Board:
     def _median_s(self) -> float | None:
         return self._durations[len(self._durations) // 2] if self._durations else None
 
-    # ---- The queue ----
-
-    def _enqueue(self, attempt: Attempt) -> None:
-        task = attempt.ask.task
-        self._waiting[task] = attempt
-        insort(self._queue, (attempt.seq, task))
-        self._waiting_views = None
-
     def withdraw(self, task: int) -> Attempt:
         """Take a task out of the queue, and end the holds for it."""
-        attempt = self._waiting.pop(task)
-        del self._queue[bisect_left(self._queue, (attempt.seq, task))]
-        self._waiting_views = None
         for gpu in self._gpus.values():
             if gpu.held_for == task:
                 gpu.held_for, gpu.view = None, None
-        return attempt
+        return self.queue.remove(task)
 
-    def _window(self) -> tuple[WaitingView, ...]:
-        if self._waiting_views is None:
-            tasks = self._queue[: self.settings.window]
-            self._waiting_views = tuple([self._updated(self._waiting[task]) for _, task in tasks])
-        return self._waiting_views
+    # ---- The place of an ended task ----
 
-    def _updated(self, attempt: Attempt) -> WaitingView:
-        """Return the view of a waiting task with current estimates, and why it is given up."""
-        self._estimates.update(attempt)
-        why = self._dead.why_hopeless(attempt)
-        if why != attempt.hopeless:
-            attempt.hopeless, attempt.waiting_view = why, None
-        return attempt.render_waiting()
+    def repeat(self, now_s: float) -> tuple[int, Start] | None:
+        """Start the first waiting task in the place of a done one of the same command, without a decision.
+
+        Return the done task and the start; None: a decision is needed. It would have the same result: one was made
+        recently for this family, both tasks have the same estimate, and no other task has to start first. The booking
+        does not change.
+        """
+        if not self._vacant:
+            return None
+        if not self._may_repeat(now_s):
+            self._vacant.clear()
+            return None
+        ended, waiting = self._vacant.pop(), self.queue.first()
+        if waiting is None or not self._repeats(waiting.ask, ended, now_s):
+            return None
+        if waiting.ask.key != ended.ask.key and not self._is_alike(waiting, ended):
+            return None
+        task = waiting.ask.task
+        start = Start(
+            task=task,
+            gpus=ended.gpus,
+            reserve_mib=ended.reserved_mib,
+            cap_mib=ended.cap_mib,
+            why=f"in the place of task {ended.ask.task}",
+        )
+        self.apply((start,), now_s)
+        return ended.ask.task, start
+
+    def _may_repeat(self, now_s: float) -> bool:
+        """Return whether no task but the first waiting one may have to start first."""
+        settings = self.settings
+        if settings.policy not in BOOKING or settings.order != "fifo" or self.queue.retries:
+            return False
+        if any(gpu.held_for is not None for gpu in self._gpus.values()):
+            return False
+        return not any(one.is_paused for one in self._running.values())
+
+    def _repeats(self, ask: TaskAsk, ended: Attempt, now_s: float) -> bool:
+        """Return whether a decision about a task with the estimate of a done one would give it the same place."""
+        signature = signature_of(ask)
+        decided_s, answer = self._answers.get(signature, (0.0, None))
+        if answer is None or now_s - decided_s > AGAIN_S or signature != ended.signature:
+            return False
+        if (answer.reserve_mib, answer.cap_mib) != (ended.reserved_mib, ended.cap_mib):
+            return False
+        gpu, most = self._gpus[ended.gpus[0]], self.settings.max_per_gpu
+        if most is not None and len(gpu.running) >= most:
+            return False  # the limit has been lowered
+        if self.settings.policy != "gain":
+            return True
+        # It has to suit the neighbours of the done task equally well.
+        model = gpu.facts.model
+        if self.speeds.load(ask, model) != self.speeds.load(ended.ask, model):
+            return False
+        if self.speeds.is_new(ask, (model,)) and len(gpu.running) < 2:
+            return False  # one of the two may be left alone
+        return not any(self.speeds.is_refused(ask.key, one.ask.key) for one in gpu.running.values())
+
+    def _is_alike(self, waiting: Attempt, ended: Attempt) -> bool:
+        """Return whether a waiting task has the same estimate as a done one."""
+        self._estimates.update(waiting)
+        found, before = dict(waiting.estimates).get(self.facts[ended.gpus[0]].model), ended.estimate
+        return found is not None and (
+            (found.source, found.safe_mib, found.floor_mib) == (before.source, before.safe_mib, before.floor_mib)
+        )
 
     # ---- Speed ----
 
     def _note_speed(self, run: Attempt) -> None:
         """Give a running task what is known of its speed."""
-        model = self._gpus[run.gpus[0]].facts.model
+        model = self.facts[run.gpus[0]].model
         load, alone = self.speeds.load(run.ask, model), self.speeds.rate_alone(run.ask.key, model)
         is_new = self.speeds.is_new(run.ask, (model,))
         if (load, alone, is_new) != (run.load, run.rate_alone, run.is_new):
@@ -485,6 +678,7 @@ class Board:
         run = self.withdraw(action.task)
         self._estimates.update(run)
         self.begin(run, action, now_s)
+        self.learner.totals.started(now_s if run.after is None else None)
 
     def begin(self, run: Attempt, action: Start, now_s: float) -> None:
         """Start an attempt that is not in the queue."""
@@ -510,6 +704,7 @@ class Board:
                 gpu.closed_by = action.task
                 gpu.closed_until_s = now_s + (self.settings.settle_s if self._is_blind else self.settings.settle_max_s)
         self._last_gpu = gpus[-1].facts.index
+        self.learner.groups.changed(action.gpus, now_s)
 
     def _leave(self, task: int, now_s: float) -> Attempt:
         run = self._running.pop(task)
@@ -538,6 +733,9 @@ class Board:
         has_room = all(gpu.room_mib(is_blind=self._is_blind) >= 0 for gpu in self._on(run))
         if not is_growth or has_room:
             run.granted_mib = action.reserve_mib
+        if action.is_flat and not run.is_told and run.ask.key is not None and run.peak_mib:
+            run.is_told = True
+            self.flat.append(run)
 
     def _set_paused(self, task: int, now_s: float, *, is_paused: bool) -> None:
         """Record that a task is paused or resumed; the rates of its neighbours have to be measured again."""
@@ -549,6 +747,7 @@ class Board:
             for other in gpu.running.values():
                 other.rate = other.running_view = None
         self._running_views = None
+        self.learner.groups.changed(run.gpus, now_s)
 
     def _due(self, run: Attempt) -> int | None:
         if self.settings.policy not in BOOKING and not self.settings.uses_booking:
@@ -569,7 +768,7 @@ class Board:
     def _ask_growth(self, run: Attempt, age_s: float) -> None:
         """Update how much a flat peak may still grow. This is slow: repeat it only when the task is a quarter older."""
         if run.is_flat and self.estimator is not None and (run.growth_at_s is None or age_s >= 1.25 * run.growth_at_s):
-            model = self._gpus[run.gpus[0]].facts.model
+            model = self.facts[run.gpus[0]].model
             run.growth = max(self.estimator.growth(run.ask.key, model, age_s), 1.0)
             run.growth_at_s = age_s
 
@@ -577,9 +776,8 @@ class Board:
         key = run.ask.key
         if key is None or not key.family or self.estimator is None:
             return
-        self.estimator.sibling(key, self._gpus[run.gpus[0]].facts.model, peak_mib, age_s)
-        self._estimates.freshen(key.family, now_s)
-        self._waiting_views = None
+        self.estimator.sibling(key, self.facts[run.gpus[0]].model, peak_mib, age_s)
+        self.queue.freshen(key.family, now_s)
 
     # ---- GPUs ----
 
@@ -589,34 +787,6 @@ class Board:
             gpu.open()
         else:
             gpu.closed_until_s, gpu.view = now_s + self.settings.warm_up_s, None
-
-    # ---- Ends ----
-
-    def _teach(self, run: Attempt, kind: EndKind, coming: recover.Next, now_s: float) -> None:
-        """Apply what an end shows to the waiting tasks of the same command or family."""
-        ask = run.ask
-        key = ask.key
-        if key is None:
-            return
-        same = _same(ask)
-        if kind in endings.MEMORY_KINDS:
-            self._floors[same] = max(self._floors.get(same, (0, 0)), (coming.floor_mib, coming.had_room_mib))
-            for other in self._waiting.values():
-                if _same(other.ask) == same:
-                    self._raise_floor(other)
-                    self._waiting_views = None
-        elif kind == "done":
-            if ask.gpu_mem_mib is None:  # a user's number stays too small
-                self._floors.pop(same, None)
-            self._dead.done(ask, run.estimate)
-        if coming.is_dead_alone:
-            self._dead.died(ask, run.estimate, coming.had_room_mib)
-            self._waiting_views = None
-        if key.family:
-            is_memory = kind in endings.MEMORY_KINDS
-            if self._estimates.ended(key.family, now_s, is_memory=is_memory):
-                self._estimates.freshen(key.family, now_s)
-                self._waiting_views = None
 
 
 def _again(run: Attempt, verdict: blame.Verdict, coming: recover.Next, now_s: float) -> Attempt:
@@ -628,11 +798,3 @@ def _again(run: Attempt, verdict: blame.Verdict, coming: recover.Next, now_s: fl
     again.had_room_mib = max(coming.had_room_mib, again.had_room_mib)
     again.wants_alone = coming.wants_alone or again.wants_alone
     return again
-
-
-def _same(ask: TaskAsk) -> object:
-    """Return a value that is equal for tasks that need the same memory; without a key, the task's own number."""
-    key: TaskKey | None = ask.key
-    if key is None:
-        return ask.task
-    return key.exact or (key.family, key.numbers), ask.gpu_mem_mib

@@ -34,6 +34,7 @@ class GpuState(Struct, eq=False):
     closed_until_s: float = 0.0
     closed_by: int | None = None
     held_for: int | None = None
+    held_since_s: float = 0.0
     running: dict[int, Attempt] = {}
     unbooked_samples: deque[tuple[float, int]] = field(default_factory=deque)
     fault: tuple[float, int] | None = None

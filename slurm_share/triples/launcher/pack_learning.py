@@ -52,24 +52,27 @@ class PackLearning:
     def make_speeds(self) -> packing.Speeds:
         return packing.Speeds(self.history.runs, self.history.pairs, now=self._unix_s)
 
-    def tell_size(self, key: packing.TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
-        """Publish the measured memory of a task to the other nodes of the run."""
-        if self._sizes is not None:
-            self._events.size(key, gpu_model, peak_mib, age_s)
+    def _tell_sizes(self, board: packing.Board, now: float) -> None:
+        """Publish the measured memory of tasks to the other nodes of the run."""
+        for one in board.flat:
+            if self._sizes is not None and one.ask.key is not None and one.peak_mib:
+                model = board.facts[one.gpus[0]].model
+                self._events.size(one.ask.key, model, one.peak_mib, now - one.started_s)
+        board.flat.clear()
 
     def ask_outside(
-        self, ask: packing.TaskAsk, make_argv: Callable[[], Sequence[str]], cwd: Path, packer: packing.Packer
+        self, ask: packing.TaskAsk, make_argv: Callable[[], Sequence[str]], cwd: Path, board: packing.Board
     ) -> None:
         """Request the size of an unknown command from a description or a dry run, if --estimate asks for it."""
-        if self._outside is not None and ask.key is not None and packer.is_unknown(ask):
+        if self._outside is not None and ask.key is not None and board.is_unknown(ask):
             self._outside.ask(make_argv(), cwd, ask.key)
-            self.take_outside(packer)  # a description is read at once: the first decision is to know it
+            self.take_outside(board)  # a description is read at once: the first decision is to know it
 
-    def take_outside(self, packer: packing.Packer) -> None:
-        """Pass the new sizes from descriptions and dry runs to the packer."""
+    def take_outside(self, board: packing.Board) -> None:
+        """Pass the new sizes from descriptions and dry runs to the board."""
         if self._outside is not None:
             for figure in self._outside.take():
-                packer.offered(figure.key, figure.source, figure.mib)
+                board.offered(figure.key, figure.source, figure.mib)
             for note in self._outside.take_notes():
                 self._tell(note)
 
@@ -78,18 +81,22 @@ class PackLearning:
         if records and self._request.learns:
             self._write(*records)
 
-    def update(self, packer: packing.Packer, now: float) -> None:
+    def update(self, board: packing.Board, now: float) -> None:
         """Write finished attempts to the user's history, and read the sizes from other nodes."""
         if self.runs or self.pairs:
             self._write(*self.runs, *self.pairs)
             self.runs.clear()
             self.pairs.clear()
-        self._events.groups(packer.groups.take_new())
+        self._events.groups(board.learner.groups.take_new())
+        self._tell_sizes(board, now)
         if self._sizes is not None:
             for size in self._sizes.read(now):
-                packer.sized_elsewhere(size.key, size.gpu_model, size.peak_mib, size.age_s)
-        self.take_outside(packer)
-        for note in packer.estimator.take_notes():
+                board.sized_elsewhere(size.key, size.gpu_model, size.peak_mib, size.age_s)
+        self.take_outside(board)
+        for note in board.notes:
+            self._tell(note)
+        board.notes.clear()
+        for note in board.estimator.take_notes() if board.estimator else ():
             self._tell(note)
 
     def _write(self, *records: packing.TaskRun | packing.PairRun | packing.TunedRun | packing.ShareRun) -> None:

@@ -6,7 +6,7 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 
-from ...packing import Move, Packer, Pause, Resume
+from ...packing import Board, Move, Pause, Resume
 from . import task_process
 from .hangs import GRACE_S, Hangs
 from .pauses import Pauses
@@ -21,7 +21,7 @@ class PackUndo:
 
     def __init__(
         self,
-        packer: Packer,
+        board: Board,
         pauses: Pauses,
         hangs: Hangs,
         checkpoint_signal: int | None,
@@ -32,7 +32,7 @@ class PackUndo:
 
         `tell` gets sentences for the job's log.
         """
-        self._packer = packer
+        self._board = board
         self._pauses = pauses
         self._hangs = hangs
         self._signal = checkpoint_signal
@@ -53,11 +53,11 @@ class PackUndo:
             self._pauses.resume(action.task)
             self._hangs.drop(action.task)
         elif task is None:
-            self._packer.resumed(action.task, now)  # the task has just ended, or is being started
+            self._board.resumed(action.task, now)  # the task has just ended, or is being started
         elif isinstance(action, Move):
             self._begin_move(task)
         elif not self._pauses.pause(task):
-            self._packer.resumed(action.task, now)
+            self._board.resumed(action.task, now)
 
     def _begin_move(self, task: Running) -> None:
         """Signal a task to save its state and end, so that it starts again on another GPU."""
@@ -84,13 +84,13 @@ class PackUndo:
     def resume_all(self, now: float) -> None:
         """Continue all paused tasks, and pause none from now on."""
         for number in list(self._pauses.tasks):
-            self._packer.resumed(number, now)
+            self._board.resumed(number, now)
         self._pauses.resume_all()
-        self._packer.pause_no_more()
+        self._board.pause_no_more()
 
     def check(self, now: float) -> None:
         """Keep paused tasks stopped; continue them for good if the watchdog has ended. Send signals to moving tasks."""
-        if self._packer.board.settings.undo == "pause" and not self._pauses.is_possible:
+        if self._board.settings.undo == "pause" and not self._pauses.is_possible:
             self.resume_all(now)
             self._tell(
                 f"no further task is paused on {self._node_name}: the watchdog, which would end paused tasks if this "

@@ -77,7 +77,7 @@ class Packed(strategy.Strategy):
     """Choose the next start of a node by packing."""
 
     def __init__(self, shared: strategy.Shared) -> None:
-        """Prepare the packer, its histories and its trials."""
+        """Prepare the board, its histories and its trials."""
         super().__init__(shared)
         run, node, say = self.run, self.node, self.say
         assert run.pack is not None
@@ -92,30 +92,27 @@ class Packed(strategy.Strategy):
         self._zero = time.monotonic()
         unix_s = shared.events.unix_s = time.time()
         self.learning = PackLearning(run.pack, node, shared.events, self.common, unix_s, self.log.tell)
-        self.packer = packing.Packer(
+        self.board = packing.Board(
             node.gpu_facts,
             len(node.workers),
-            run.pack,
-            estimator=self.learning.make_estimator(),
-            events=shared.events,
-            bookings=node.bookings,
+            run.pack.settings,
+            self.learning.make_estimator(),
+            self.learning.make_speeds(),
+            can_move=run.pack.checkpoint_signal is not None,
             unix_s=unix_s,
             sharing=node.gpu_slots[0].backend,
             software=self.learning.software,
-            say=self.log.tell,
-            keep=self.learning.runs.append,
-            tell=self.learning.tell_size,
-            speeds=self.learning.make_speeds(),
-            keep_pair=self.learning.pairs.append,
-            policy=packing.policy_of(run.pack.settings),
+            runs=self.learning.runs if run.pack.learns else None,
+            pairs=self.learning.pairs if run.pack.learns else None,
         )
+        self.decider = packing.Decider(self.board, shared.events, node.bookings, self.log.tell)
         tell, keep = self.log.tell, self.learning.keep_trials
-        self.shares = ShareTrials(self.packer, self.learning.history, tell, keep) if run.pack.is_sm_tried else None
+        self.shares = ShareTrials(self.board, self.learning.history, tell, keep) if run.pack.is_sm_tried else None
         is_tuned = run.pack.is_tuned or run.pack.is_compared
-        self.tuning = Tuning(run, node, self.packer, tell, keep, self._has_shared) if is_tuned else None
+        self.tuning = Tuning(run, node, self.board, tell, keep, self._has_shared) if is_tuned else None
         self.sampler.watch_host = self.tuning is not None
         pauses = Pauses(shared.table, shared.watchdog, say)
-        self.undo = PackUndo(self.packer, pauses, self.hangs, run.pack.checkpoint_signal, node.name, self.log.tell)
+        self.undo = PackUndo(self.board, pauses, self.hangs, run.pack.checkpoint_signal, node.name, self.log.tell)
         self.environments = PackEnvironments(run, node, self.common)
         self._ready: deque[packing.Start] = deque()
         """Starts that were decided and wait for a free worker."""
@@ -131,8 +128,8 @@ class Packed(strategy.Strategy):
         self._is_host_crowded = False
         self._host_peak_mib = 0
         """Largest peak of a task that ran out of host memory; 0: not known."""
-        self._afters: dict[int, packing.After] = {}
-        """Task that has just ended -> the packer's verdict."""
+        self._afters: dict[int, packing.Attempt] = {}
+        """Task that has just ended -> its ended attempt."""
         self._sample_at = 0.0
 
     def _now(self) -> float:
@@ -154,7 +151,7 @@ class Packed(strategy.Strategy):
             if self._has_daemon(start, now):
                 self._starts[start.task] = start
                 self.log.started(start.task, start.why)
-                return self._worker_for(start, free), Turn(start.task, self.packer.running[start.task].attempt)
+                return self._worker_for(start, free), Turn(start.task, self.board.running[start.task].attempt)
         return None
 
     def _has_host_room(self) -> bool:
@@ -164,8 +161,8 @@ class Packed(strategy.Strategy):
         return outcomes.has_room(need, self.sampler.host(tasks), len(self._starts))
 
     def _take_new(self, now: float) -> None:
-        """Take new tasks for the packer's window; if nodes share the list, one task that `Packer.takes` chooses."""
-        wanted = self.packer.request.settings.window - len(self.packer.waiting)
+        """Take new tasks for the board's window; if nodes share the list, one task that `Board.takes` chooses."""
+        wanted = self.board.settings.window - len(self.board.waiting)
         if self.node.count > 1:
             wanted = 1 if self._takes_next(now) else 0
         while wanted > 0 and (task := self.feeder.take()) is not None:
@@ -177,12 +174,12 @@ class Packed(strategy.Strategy):
                 left = self.left()
                 tasks = 1 + (self.run.tasks // self.node.count if left is None else left)
                 self.tuning.begin(ask.key, tasks, self.learning.history)
-            self.packer.add(ask, now, floor_mib=self._floor(task))
+            self.board.add(ask, now, floor_mib=self._floor(task))
 
     def _takes_next(self, now: float) -> bool:
         """Return whether this node takes the next task of the list that all nodes share."""
         task = self.feeder.peek()
-        return task is not None and self.packer.takes(self._ask(task, now), now, floor_mib=self._floor(task))
+        return task is not None and self.board.takes(self._ask(task, now), now, floor_mib=self._floor(task))
 
     def _has_shared(self) -> bool:
         """Return whether the list that all nodes share has a task that no node has taken."""
@@ -226,7 +223,7 @@ class Packed(strategy.Strategy):
         ask = packing.TaskAsk(
             task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key
         )
-        self.learning.ask_outside(ask, lambda: self.shared.script.executed(self._argv(task)), self._cwd, self.packer)
+        self.learning.ask_outside(ask, lambda: self.shared.script.executed(self._argv(task)), self._cwd, self.board)
         self._asked = ask
         return ask
 
@@ -237,7 +234,7 @@ class Packed(strategy.Strategy):
         self._take_sample(now)
         if not self._sample_at and now < FIRST_SAMPLE_S:
             return
-        for action in self.packer.decide(now):
+        for action in self.decider.decide(now):
             if isinstance(action, packing.Start):
                 self._ready.append(self._with_trials(action))
             elif isinstance(action, packing.GiveUp):
@@ -274,7 +271,7 @@ class Packed(strategy.Strategy):
         return True
 
     def _put_out(self, uuid: str, why: str, now: float) -> None:
-        self.packer.out_of_service(uuid, why, now)
+        self.board.out_of_service(uuid, why, now)
         self.say(f"{why}; no further task starts on GPU {self._place[uuid]} of {self.node.name}")
 
     def _worker_for(self, start: packing.Start, free: deque[int]) -> int:
@@ -295,7 +292,7 @@ class Packed(strategy.Strategy):
         task.gpu = self._place[start.gpus[0]]
         task.cap_mib = start.cap_mib
         task.booked_mib = start.reserve_mib
-        neighbours = self.packer.running[start.task].neighbours
+        neighbours = self.board.running[start.task].neighbours
         threads = None if self.tuning is None else self.tuning.threads
         return self.environments.find(task, start, neighbours=neighbours, threads=threads)
 
@@ -309,7 +306,7 @@ class Packed(strategy.Strategy):
         outcome = outcomes.OUTCOMES[after.kind]
         return outcome, after.why.removeprefix(f"{OUTCOME_TEXTS[outcome]} ")
 
-    def _end(self, task: Running, facts: packing.EndFacts) -> packing.After:
+    def _end(self, task: Running, facts: packing.EndFacts) -> packing.Attempt:
         number, now = task.turn.task, self._now()
         start = self._starts[number]
         is_failed = facts.was_started and facts.code != 0
@@ -319,7 +316,7 @@ class Packed(strategy.Strategy):
         seconds = max(time.monotonic() - task.clock, 1e-3)
         facts = replace(self.sampler.with_sample(facts, start.gpus), now_s=now, is_daemon_lost=bool(gone))
         cores = None if task.cpu_s is None else round(task.cpu_s / seconds, 3)
-        after = self._afters[number] = self.packer.ended(facts, time.time(), cores)
+        after = self._afters[number] = self.board.ended(facts, cores)
         task.needs_mib = UNSET if after.needs_mib is None else after.needs_mib
         for uuid in gone:
             self._put_out(uuid, self.daemons.why_gone(self._place[uuid]) or "its MPS daemon is gone", now)
@@ -359,24 +356,26 @@ class Packed(strategy.Strategy):
         return () if start is None else start.gpus
 
     def kind_of_work(self, task: Running) -> str | None:
-        packed = self.packer.running.get(task.turn.task)
+        packed = self.board.running.get(task.turn.task)
         return None if packed is None or packed.ask.key is None else packed.ask.key.family or None
 
     def rated(self, task: Running, rate: packing.Rate | None) -> None:
-        self.packer.rated(task.turn.task, rate, self._now())
+        self.board.rate_task(task.turn.task, rate, self._now())
 
     def speed_ratio(self, task: Running) -> float | None:
-        return self.packer.speed_ratio(task.turn.task)
+        attempt = self.board.find(task.turn.task)
+        return None if attempt is None else attempt.relative_speed()
 
     def rate_alone(self, task: Running) -> packing.Rate | None:
-        return self.packer.rate_alone(task.turn.task)
+        attempt = self.board.find(task.turn.task)
+        return None if attempt is None else attempt.rate_alone
 
     def put_back(self, turn: Turn) -> None:
         del self._starts[turn.task]
         self._drop_start(turn.task, self._now())
 
     def _drop_start(self, task: int, now: float) -> None:
-        self.packer.put_back(task, now)
+        self.board.put_back(task, now)
         if self.shares is not None:
             self.shares.dropped(task)
 
@@ -388,23 +387,24 @@ class Packed(strategy.Strategy):
 
     @property
     def waiting(self) -> int:
-        return 0 if self.feeder.closed else len(self.packer.waiting) + len(self._ready)
+        return 0 if self.feeder.closed else len(self.board.waiting) + len(self._ready)
 
     def left(self) -> int | None:
-        left = self.feeder.left()  # without the tasks that the packer has taken and not started
-        return None if left is None else left + len(self.packer.waiting) - len(self.packer.retried)
+        left = self.feeder.left()  # without the tasks that the board has taken and not started
+        return None if left is None else left + len(self.board.waiting) - self.board.queue.retries
 
     def tick(self) -> None:
         now = self._now()
         self._take_sample(now)
-        self.packer.check_driver(now)
+        if self.board.is_driver_lost(now):
+            self.log.tell("the driver gives no figures of the GPUs; until it does, only booked memory counts")
         self.shared.events.flush()
         if self.tuning is not None:
             self.tuning.tick(self.running, self.sampler.host(list(self.running.values())), now)
         if self.shares is not None:
             self.shares.tick()
         self._decide(now)
-        self.learning.update(self.packer, now)
+        self.learning.update(self.board, now)
         self.undo.check(now)
         paused = self.undo.paused
         self.hangs.check([one for one in self.running.values() if one.turn.task not in paused], self._is_busy)
@@ -416,12 +416,12 @@ class Packed(strategy.Strategy):
         return () if self.tuning is None else self.tuning.levels
 
     def _take_sample(self, now: float) -> None:
-        """Pass the newest sample to the packer, each sample once."""
+        """Pass the newest sample to the board, each sample once."""
         latest = self.sampler.latest
         if latest is not None and latest.at != self._sample_at:
             self._sample_at = latest.at
             gpus = {uuid: one for uuid, one in latest.gpus.items() if uuid in self._place}
-            self.packer.sampled(gpus, latest.tasks, latest.at - self._zero, now)
+            self.board.sampled(gpus, latest.tasks, latest.at - self._zero, now)
 
     def _is_busy(self, task: Running) -> bool:
         """Return whether a process computes on the GPUs of a task; True if that is not known."""
@@ -432,19 +432,19 @@ class Packed(strategy.Strategy):
         return any(ratio is None or ratio > 0.01 for ratio in ratios)
 
     def _stop_without_gpus(self) -> None:
-        if self.packer.is_out_of_gpus and not self.running and not self._ready and not self.feeder.closed:
+        if self.board.is_out_of_gpus and not self.running and not self._ready and not self.feeder.closed:
             self.say(f"no GPU of {self.node.name} is left in service; no further task starts there")
             self.feeder.closed = True
 
     def sentences(self) -> list[str]:
-        self.learning.update(self.packer, self._now())
+        self.learning.update(self.board, self._now())
         if self.shares is not None:
             self.shares.flush()
         if self.tuning is not None:
             self.tuning.finish()
         tables = [] if self.tuning is None else self.tuning.sentences()
-        said = self.packer.sentences(self.folder.name, self._now())
-        self.shared.events.groups(self.packer.groups.take_new())
+        said = self.board.learner.sentences(self.folder.name, self._now())
+        self.shared.events.groups(self.board.learner.groups.take_new())
         if self.shared.events.problem:
             self.log.tell(f"{packing.EVENTS} is not complete: {self.shared.events.problem}")
         self.log.flush(is_last=True)

@@ -7,7 +7,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from ...packing import FREE, UNMEASURED, History, Packer, Share, ShareRun, Shares, Start, antt, slowdowns, stp
+from ...packing import FREE, UNMEASURED, Board, History, Share, ShareRun, Shares, Start, antt, slowdowns, stp
 
 WINDOWS_MIN = 3
 """Closed windows with the same tasks on the GPU, from which on a trial counts."""
@@ -31,11 +31,9 @@ class _Trial(Struct, eq=False):
 class ShareTrials:
     """The trials of one launcher. Only the thread of the loop calls it."""
 
-    def __init__(
-        self, packer: Packer, history: History, tell: Callable[[str], None], keep: Callable[..., None]
-    ) -> None:
+    def __init__(self, board: Board, history: History, tell: Callable[[str], None], keep: Callable[..., None]) -> None:
         """`tell` gets sentences for the job's log, `keep` results for the user's history."""
-        self.packer = packer
+        self.board = board
         self.shares = Shares(history.shares)
         self._tell, self._keep = tell, keep
         self._results: list[ShareRun] = []
@@ -43,26 +41,26 @@ class ShareTrials:
         self._trials: dict[int, _Trial] = {}
         self._logged: set[tuple[str, tuple[str, ...]]] = set()
         """(family, its neighbours' families) of choices that were logged."""
-        without = [str(one.index) for one in packer.facts.values() if not one.is_mps]
+        without = [str(one.index) for one in board.facts.values() if not one.is_mps]
         if without:
             self._tell(f"no parts are tried on GPU {','.join(without)}: only MPS enforces them, and it is off")
 
     def start(self, start: Start) -> float | None:
         """Return the percentage of the multiprocessors for a task that starts now; None: no limit."""
-        packer, uuid = self.packer, start.gpus[0]
-        task = packer.running.get(start.task)
-        facts = packer.facts[uuid]
+        board, uuid = self.board, start.gpus[0]
+        task = board.running.get(start.task)
+        facts = board.facts[uuid]
         if task is None or task.ask.key is None or len(start.gpus) > 1 or start.is_alone or not facts.is_mps:
             return None
-        others = [one for one in packer.running.values() if uuid in one.gpus and one is not task]
+        others = [one for one in board.running.values() if uuid in one.gpus and one is not task]
         keys = [one.ask.key for one in others]
         neighbours = tuple(sorted(key.family for key in keys if key is not None))
         family = task.ask.key.family
-        left = 1 + sum(1 for ask in packer.waiting.values() if ask.key is not None and ask.key.family == family)
+        left = 1 + sum(1 for one in board.waiting.values() if one.ask.key is not None and one.family == family)
         share = self.shares.start(
             family,
             facts.model,
-            packer.board.speeds.load(task.ask, facts.model),
+            board.speeds.load(task.ask, facts.model),
             neighbours,
             left,
             may_try=not any(self._is_tried(one.ask.task) for one in others),
@@ -106,9 +104,9 @@ class ShareTrials:
 
     def _read_speeds(self, gpu: str, task: int) -> tuple[Sequence[float], Sequence[float], int, int] | None:
         """Return a GPU's slowdowns, measured and predicted, windows, and place of `task`; None: a rate is missing."""
-        board = self.packer.board
-        views = [one for one in board.running() if gpu in one.gpus]
-        model = self.packer.facts[gpu].model
+        board = self.board
+        views = [one for one in board.running_views() if gpu in one.gpus]
+        model = self.board.facts[gpu].model
         measured, windows = [], []
         for view in views:
             alone = board.speeds.rate_alone(view.ask.key, model)

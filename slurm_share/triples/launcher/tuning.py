@@ -14,10 +14,10 @@ from msgspec import UNSET
 from ...core.text import counted
 from ...node.records import MemoryUse
 from ...packing import (
+    Board,
     Comparison,
     History,
     LevelRun,
-    Packer,
     SharingMethod,
     TaskKey,
     TunedRun,
@@ -52,17 +52,17 @@ class Tuning:
         self,
         run: Run,
         node: Node,
-        packer: Packer,
+        board: Board,
         tell: Callable[[str], None],
         keep: Callable[[TunedRun], None],
         has_shared: Callable[[], bool] = lambda: False,
     ) -> None:
         """`tell` gets sentences for the job's log, `keep` the result for the user's history. `has_shared`: whether the
-        list that several nodes share still has tasks, of which the packer does not know."""
+        list that several nodes share still has tasks, of which the board does not know."""
         assert run.pack is not None
-        self.packer = packer
+        self.board = board
         self._has_shared = has_shared
-        self.facts = tuple(packer.facts.values())
+        self.facts = tuple(board.facts.values())
         self.gpus = len(self.facts)
         self.node = node
         self.workers = len(node.workers)
@@ -84,7 +84,7 @@ class Tuning:
         """The present level, and the level of methods that share GPUs."""
         self._key: TaskKey | None = None
         self._limit: int | None = None
-        """Limit of tasks per GPU last passed to the packer."""
+        """Limit of tasks per GPU last passed to the board."""
         self._is_draining = False
         """True: nothing starts until the tasks of the last method have ended."""
         self._level_s = 0.0
@@ -185,7 +185,7 @@ class Tuning:
             return
         for task in running.values():
             self._count(task)
-        count = len(self.packer.running)
+        count = len(self.board.running)
         self._most_here = max(self._most_here, count)
         if self._is_draining:
             self._end_drain(count, now)
@@ -210,7 +210,7 @@ class Tuning:
             self._run_dry(running, target, now)
 
     def _has_waiting(self) -> bool:
-        return bool(self.packer.waiting) or self._has_shared()
+        return bool(self.board.waiting) or self._has_shared()
 
     def _is_over(self, target: int, running: Mapping[int, Running], seconds: float) -> bool:
         """Return whether the open window ends. If only finished tasks show a rate, one of each place is enough."""
@@ -256,7 +256,7 @@ class Tuning:
             self._known_source = ""
             self.tuner.forget()
         if self.tuner is not None and not self.tuner.is_done:
-            waiting = max(self._tasks - self._done_tasks - len(self.packer.running), 0)
+            waiting = max(self._tasks - self._done_tasks - len(self.board.running), 0)
             self.tuner.window(rates, finished, waiting)
             self._follow_tuner(now)
         elif self.comparison is not None:
@@ -296,11 +296,11 @@ class Tuning:
     def _bound(self, host: MemoryUse | None) -> None:
         if self.tuner is None or self.tuner.is_done:
             return
-        per_gpu = self.packer.board.most_on_a_gpu()
+        per_gpu = self.board.most_on_a_gpu()
         if per_gpu is None:
             return
         most = min(per_gpu * self.gpus, max(self.workers, self.gpus))
-        limit = self.packer.request.settings.max_per_gpu
+        limit = self.board.max_per_gpu
         if limit is not None:
             most = min(most, limit * self.gpus)
         if host is not None and any(host.tasks_mib):
@@ -416,7 +416,7 @@ class Tuning:
         limit = 0 if self._is_draining else -(-self._level // self.gpus)
         if limit != self._limit:
             self._limit = limit
-            self.packer.limit(limit)
+            self.board.limit(limit)
 
     def finish(self) -> None:
         """End a search that goes on at the end of the run, and keep what it has found for the next run."""

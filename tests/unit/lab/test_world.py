@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from slurm_share.lab import policies, traces, truth
 from slurm_share.lab.records import Assumptions, GpuKind, SimTask, Trace
 from slurm_share.lab.world import simulate
-from slurm_share.packing.packer import LEFT_S
+from slurm_share.packing.rules.board import LEFT_S
 
 EXACT = Assumptions(pair_sigma=0.0, run_sigma=0.0, sm_noise=0.0, power_exponents=(1.0,))
 """Nothing is noisy, and power is linear in SM activity."""

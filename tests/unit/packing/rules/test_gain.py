@@ -219,7 +219,7 @@ def test_short_tasks_of_unknown_load_start_as_with_booked():
         now, left = 0.0, 200
         while left:
             one.decide(now)
-            for run in one.running() if now % 5 == 4 else ():
+            for run in one.running_views() if now % 5 == 4 else ():
                 one.ended(EndFacts(task=run.ask.task, now_s=now, code=0))
                 left -= 1
             now += 1.0

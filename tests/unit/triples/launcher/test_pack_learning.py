@@ -1,4 +1,4 @@
-"""Sizes that a launcher learns reach the packer before the decision that needs them."""
+"""Sizes that a launcher learns reach the board before the decision that needs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from slurm_share.triples.launcher.pack_learning import PackLearning
 MODEL = {"parameters": 25557032, "activations": 31839720, "batch": 32}
 
 
-class FakePacker:
+class FakeBoard:
     """Knows no size, and notes what it is offered."""
 
     def __init__(self) -> None:
@@ -38,8 +38,8 @@ def test_a_description_is_known_as_soon_as_it_is_asked_for(tmp_path: Path, monke
     )
     argv = ("sh", "train.sh")
     ask = packing.TaskAsk(task=0, gpus=1, submitted_s=0.0, key=packing.key_of(argv, tmp_path, ""))
-    packer: Any = FakePacker()
-    learning.ask_outside(ask, lambda: argv, tmp_path, packer)
-    ((source, mib),) = packer.offers
+    board: Any = FakeBoard()
+    learning.ask_outside(ask, lambda: argv, tmp_path, board)
+    ((source, mib),) = board.offers
     assert source == "static"
     assert 5000 < mib < 10_000

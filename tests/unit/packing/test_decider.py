@@ -13,10 +13,11 @@ from slurm_share.core.live import LiveFolder
 from slurm_share.packing import bookings, events
 from slurm_share.packing.bookings import Booking, Bookings
 from slurm_share.packing.bookings_reader import read_bookings
+from slurm_share.packing.decider import Decider
 from slurm_share.packing.decision_records import GiveUp, Start
 from slurm_share.packing.history_records import TaskRun
-from slurm_share.packing.packer import AGAIN_S, BLIND_S, LEFT_S, Packer
-from slurm_share.packing.records import EndFacts, GpuSample, PackRequest, PackSettings, TaskAsk, TaskKey, TaskSample
+from slurm_share.packing.records import EndFacts, GpuSample, PackSettings, TaskAsk, TaskKey, TaskSample
+from slurm_share.packing.rules.board import AGAIN_S, BLIND_S, LEFT_S, Board
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.speeds import Speeds
 from slurm_share.packing.speed_records import PairRun
@@ -27,7 +28,7 @@ def booked_by(tmp: Path, job: str) -> Bookings:
 
 
 class Node:
-    """A packer without a launcher."""
+    """A board and its decider without a launcher."""
 
     def __init__(
         self,
@@ -44,32 +45,27 @@ class Node:
         self.pairs: list[PairRun] = []
         self.said: list[str] = []
         self.kept: list[TaskRun] = []
-        self.told: list[tuple[TaskKey, str, int, float]] = []
-        self.packer = Packer(
+        self.board = Board(
             gpus or [facts(0, is_mps=True), facts(1, is_mps=True)],
             workers,
-            PackRequest(settings=PackSettings(**settings), learns=learns),
-            estimator=Estimator(),
-            events=events.EventLog(folder, "job", 0.0),
-            bookings=bookings,
-            unix_s=0.0,
-            say=self.said.append,
-            keep=self.kept.append,
-            tell=lambda *size: self.told.append(size),
-            speeds=self.speeds,
-            keep_pair=self.pairs.append,
+            PackSettings(**settings),
+            Estimator(),
+            self.speeds,
+            runs=self.kept if learns else None,
+            pairs=self.pairs if learns else None,
         )
+        self.decider = Decider(self.board, events.EventLog(folder, "job", 0.0), bookings, self.said.append)
 
     def add(
         self, task: int, now: float = 0.0, *, mib: int | None = None, exact: str = "e", family: str = "f", gpus: int = 1
     ) -> None:
         key = TaskKey(exact=exact, family=family)
-        self.packer.add(TaskAsk(task=task, gpus=gpus, gpu_mem_mib=mib, key=key, submitted_s=now), now)
+        self.board.add(TaskAsk(task=task, gpus=gpus, gpu_mem_mib=mib, key=key, submitted_s=now), now)
 
     def starts(self, now: float) -> dict[int, Start]:
         """Return the starts of now; like the launcher, decide until nothing more starts."""
         found: dict[int, Start] = {}
-        while actions := self.packer.decide(now):
+        while actions := self.decider.decide(now):
             new = {one.task: one for one in actions if isinstance(one, Start)}
             if not new:
                 break
@@ -81,18 +77,18 @@ class Node:
         used: dict[str, int] = {}
         tasks = []
         for name, mib in memory.items():
-            its = self.packer.running[int(name[1:])]
+            its = self.board.running[int(name[1:])]
             uuid = its.gpus[0]
             used[uuid] = used.get(uuid, 0) + mib
             tasks.append(TaskSample(task=int(name[1:]), memory_mib={uuid: mib}))
-        gpus = {uuid: GpuSample(uuid=uuid, used_mib=used.get(uuid, 0), sm_ratio=0.5) for uuid in self.packer.facts}
-        self.packer.sampled(gpus, tasks, now, now)
+        gpus = {uuid: GpuSample(uuid=uuid, used_mib=used.get(uuid, 0), sm_ratio=0.5) for uuid in self.board.facts}
+        self.board.sampled(gpus, tasks, now, now)
 
     def end(self, task: int, now: float, code: int = 0, tail: bytes = b"", **more: Any):
-        return self.packer.ended(EndFacts(task=task, now_s=now, code=code, log_tail=tail, **more), now)
+        return self.board.ended(EndFacts(task=task, now_s=now, code=code, log_tail=tail, **more))
 
     def entries(self) -> list[events.MadeDecision]:
-        self.packer.events.flush()
+        self.decider.events.flush()
         return list(events.read_decisions((self.folder / events.EVENTS).read_bytes()))
 
 
@@ -108,7 +104,7 @@ def test_a_done_tasks_place_is_taken_without_a_decision_of_its_own(node: Callabl
     first = made.starts(0.0)
     assert set(first) == {0, 1}
     made.end(0, 0.3)
-    (start,) = made.packer.decide(0.3)
+    (start,) = made.decider.decide(0.3)
     assert isinstance(start, Start)
     assert (start.task, start.gpus, start.reserve_mib, start.cap_mib) == (
         2, first[0].gpus, first[0].reserve_mib, first[0].cap_mib,
@@ -121,18 +117,18 @@ def test_no_place_is_taken_where_fewer_tasks_are_to_run(node: Callable[..., Node
     made = node(workers=4, gpus=[facts(0, is_mps=True)])
     for task in range(5):
         made.add(task, mib=4000)
-    made.packer.limit(3)
+    made.board.limit(3)
     assert set(made.starts(0.0)) == {0, 1, 2}
-    made.packer.limit(1)
+    made.board.limit(1)
     made.end(0, 0.3)
     made.end(1, 0.4)
     assert made.starts(0.4) == {}
     made.end(2, 0.5)
     assert set(made.starts(0.5)) == {3}
-    made.packer.limit(0)
+    made.board.limit(0)
     made.end(3, 0.6)
     assert made.starts(0.6) == {}
-    made.packer.limit(None)
+    made.board.limit(None)
     assert set(made.starts(0.7)) == {4}
     assert is_replayable(made.entries())
 
@@ -182,7 +178,7 @@ def test_what_other_launchers_have_booked_is_room_no_more_and_what_is_started_is
     made.end(0, 3.0)
     made.end(1, 3.0)
     made.see(4.0)
-    made.packer.decide(4.0)
+    made.decider.decide(4.0)
     with other.section():
         assert other.others()["GPU-0"].booked_mib == 0
     mine.close()
@@ -231,7 +227,7 @@ def test_processes_on_a_gpu_are_counted_and_not_tasks(tmp_path: Path) -> None:
     made.add(0, mib=1000)
     assert set(made.starts(0.0)) == {0}
     gpu = GpuSample(uuid="GPU-0", used_mib=900)
-    made.packer.sampled({"GPU-0": gpu}, [TaskSample(task=0, memory_mib={"GPU-0": 900}, clients=5)], 1.0, 1.0)
+    made.board.sampled({"GPU-0": gpu}, [TaskSample(task=0, memory_mib={"GPU-0": 900}, clients=5)], 1.0, 1.0)
     made.add(1, 1.0, mib=1000, exact="x", family="g")
     assert made.starts(1.0) == {}
     made.end(0, 2.0)
@@ -243,14 +239,15 @@ def test_without_samples_the_driver_is_taken_to_hang_and_that_is_said_once(node:
     made.add(0, mib=1000)
     made.starts(0.0)
     made.see(1.0, t0=500)
+    told: list[bool] = []
     for second in range(2, 40):
-        made.packer.check_driver(float(second))
-    assert len(made.said) == 1
+        told.append(made.board.is_driver_lost(float(second)))
+    assert told.count(True) == 1
     made.add(1, 30.0, mib=1000)
     (start,) = made.starts(30.0).values()
     assert start.gpus == ("GPU-1",)  # where nothing runs
     made.see(41.0, t0=500)
-    made.packer.check_driver(41.0)
+    made.board.is_driver_lost(41.0)
     assert not made.entries()[-1].view.gpus[0].can_measure
     made.add(2, 41.0, mib=1000)
     made.starts(41.0)
@@ -260,14 +257,14 @@ def test_without_samples_the_driver_is_taken_to_hang_and_that_is_said_once(node:
 
 def test_a_gpu_out_of_service_stays_so_whatever_the_samples_say(node: Callable[..., Node]) -> None:
     made = node()
-    made.packer.out_of_service("GPU-0", "its MPS daemon is gone", 0.0)
+    made.board.out_of_service("GPU-0", "its MPS daemon is gone", 0.0)
     made.see(1.0)
     for task in range(3):
         made.add(task, 1.0, mib=1000)
     assert {one.gpus for one in made.starts(1.0).values()} == {("GPU-1",)}
-    assert not made.packer.is_out_of_gpus
+    assert not made.board.is_out_of_gpus
     made.end(0, 2.0, code=1, is_device_lost=True)
-    assert made.packer.is_out_of_gpus
+    assert made.board.is_out_of_gpus
     made.see(3.0)
     assert made.starts(3.0) == {}
 
@@ -287,8 +284,8 @@ def test_what_was_seen_goes_to_the_history_and_what_nobody_saw_does_not(node: Ca
         "e0", "done", 3000, ((30, 1500),), 4000,
     )  # fmt: skip
     assert (second.exact, second.is_censored, second.wanted_mib) == ("e1", True, 2048 + 2000)
-    assert made.packer.totals.own == 1
-    assert made.packer.totals.learned == {"e0", "e1"}
+    assert made.board.learner.totals.own == 1
+    assert made.board.learner.totals.learned == {"e0", "e1"}
 
 
 def test_an_attempt_that_was_ended_shows_what_it_needs_at_least(node: Callable[..., Node]) -> None:
@@ -310,7 +307,7 @@ def test_figures_while_alone_are_those_without_a_neighbour(node: Callable[..., N
     for second in range(21):
         energy += 100.0
         gpu = GpuSample(uuid="GPU-0", used_mib=3000, sm_ratio=0.4 if second <= 10 else 0.9, energy_j=energy)
-        made.packer.sampled(
+        made.board.sampled(
             {"GPU-0": gpu}, [TaskSample(task=0, memory_mib={"GPU-0": 3000})], float(second), float(second)
         )
         if second == 10:
@@ -319,7 +316,7 @@ def test_figures_while_alone_are_those_without_a_neighbour(node: Callable[..., N
     made.end(0, 20.0)
     (run,) = made.kept
     assert (run.alone_seconds, run.sm_ratio, run.energy_j) == (10.0, 0.4, None)
-    assert made.packer.totals.energy_j == pytest.approx(2000.0)
+    assert made.board.learner.totals.energy_j == pytest.approx(2000.0)
 
 
 def test_the_sentences_at_the_end_say_what_was_measured_and_nothing_else(node: Callable[..., Node]) -> None:
@@ -329,7 +326,7 @@ def test_the_sentences_at_the_end_say_what_was_measured_and_nothing_else(node: C
     for second in range(2, 13):
         made.see(float(second), t0=2048)
     made.end(0, 12.0)
-    said = "\n".join(made.packer.totals.sentences("LLSUB.3"))
+    said = "\n".join(made.board.learner.totals.sentences("LLSUB.3"))
     assert "GPU memory booked 5 %, used 2 %; GPUs with work 50 % of the time; SM activity 0.50" in said
     assert "out of GPU memory: 0 own, 0 by a neighbour" in said
     assert "waited 2.0 s" in said
@@ -343,16 +340,16 @@ def test_a_flat_task_is_told_to_the_other_nodes_once(node: Callable[..., Node]) 
     made.starts(0.0)
     for second in range(1, 20):
         made.see(float(second), t0=2048)
-        made.packer.decide(float(second))
-    assert [(key.exact, peak) for key, _, peak, _ in made.told] == [("e", 2048)]
+        made.decider.decide(float(second))
+    assert [(one.ask.task, one.peak_mib) for one in made.board.flat] == [(0, 2048)]
 
 
 def test_a_task_larger_than_any_gpu_is_given_up_without_an_attempt(node: Callable[..., Node]) -> None:
     made = node()
     made.add(0, mib=99_000)
-    actions = made.packer.decide(0.0)
+    actions = made.decider.decide(0.0)
     assert [type(one) for one in actions] == [GiveUp]
-    assert not made.packer.waiting
+    assert not made.board.waiting
 
 
 def test_a_task_put_back_waits_again_and_its_booking_is_free(node: Callable[..., Node]) -> None:
@@ -360,8 +357,8 @@ def test_a_task_put_back_waits_again_and_its_booking_is_free(node: Callable[...,
     made.add(0, mib=30_000)
     made.add(1, mib=30_000)
     assert set(made.starts(0.0)) == {0}
-    made.packer.put_back(0, 0.1)
-    assert set(made.packer.waiting) == {0, 1}
+    made.board.put_back(0, 0.1)
+    assert set(made.board.waiting) == {0, 1}
     assert len(made.starts(0.2)) == 1
 
 
@@ -381,10 +378,10 @@ def test_a_task_that_takes_what_it_is_given_is_learned_as_such_at_its_first_run(
 def test_a_size_from_outside_is_that_of_a_command_of_which_nothing_is_known(node: Callable[..., Node]) -> None:
     made = node()
     key = TaskKey(exact="e", family="f")
-    assert made.packer.is_unknown(TaskAsk(task=1, key=key))
-    assert not made.packer.is_unknown(TaskAsk(task=1, key=key, gpu_mem_mib=4096))
-    made.packer.offered(key, "static", 4000.0)
-    assert not made.packer.is_unknown(TaskAsk(task=1, key=key))
+    assert made.board.is_unknown(TaskAsk(task=1, key=key))
+    assert not made.board.is_unknown(TaskAsk(task=1, key=key, gpu_mem_mib=4096))
+    made.board.offered(key, "static", 4000.0)
+    assert not made.board.is_unknown(TaskAsk(task=1, key=key))
     made.add(1)
     assert made.starts(0.0)[1].reserve_mib == 5000
 
@@ -392,7 +389,7 @@ def test_a_size_from_outside_is_that_of_a_command_of_which_nothing_is_known(node
 def test_a_dry_runs_figure_is_written_beside_what_the_task_used(node: Callable[..., Node]) -> None:
     made = node()
     key = TaskKey(exact="e", family="f")
-    made.packer.offered(key, "probe", 4000.0)
+    made.board.offered(key, "probe", 4000.0)
     made.add(1)
     made.starts(0.0)
     made.see(5.0, t1=6000)
@@ -412,7 +409,7 @@ def test_since_when_a_gpu_is_kept_free_is_shown_until_its_task_runs(node: Callab
     made.starts(0.0)
     made.add(2, 1.0, mib=30_000)
     made.starts(40.0)
-    made.packer.sized_elsewhere(TaskKey(exact="e", family="f"), "A100", 1, 1.0)
+    made.board.sized_elsewhere(TaskKey(exact="e", family="f"), "A100", 1, 1.0)
     made.starts(50.0)
     assert shown() == (2, 40.0)
     made.end(1, 60.0)
@@ -426,7 +423,7 @@ def test_how_long_tasks_waited_counts_from_the_beginning_of_the_launcher(node: C
     made.starts(0.0)
     made.add(1, 600.0, mib=4000)
     made.starts(600.0)
-    assert any("a task waited 5 min for its start" in one for one in made.packer.totals.sentences("LLSUB.1"))
+    assert any("a task waited 5 min for its start" in one for one in made.board.learner.totals.sentences("LLSUB.1"))
 
 
 def asks(task: int, mib: int) -> TaskAsk:
@@ -438,14 +435,14 @@ def test_of_a_shared_list_a_node_takes_what_its_gpus_can_start(tmp_path: Path) -
     node = Node(tmp_path)
     taken = []
     for number in range(8):
-        if node.packer.takes(asks(number, 18_000), 0.0):
+        if node.board.takes(asks(number, 18_000), 0.0):
             taken.append(number)
             node.add(number, mib=18_000)
             node.starts(0.0)
     assert taken == [0, 1, 2, 3]
-    assert set(node.packer.running) == {0, 1, 2, 3}
+    assert set(node.board.running) == {0, 1, 2, 3}
     node.end(1, 10.0)
-    assert node.packer.takes(asks(4, 18_000), 10.0)
+    assert node.board.takes(asks(4, 18_000), 10.0)
 
 
 def test_a_task_that_all_nodes_left_in_the_list_waits_at_one_of_them(tmp_path: Path) -> None:
@@ -453,10 +450,10 @@ def test_a_task_that_all_nodes_left_in_the_list_waits_at_one_of_them(tmp_path: P
     for number in range(2):
         node.add(number, mib=30_000)
     node.starts(0.0)
-    assert not node.packer.takes(asks(2, 30_000), 1.0)
-    assert not node.packer.takes(asks(2, 30_000), 1.0 + LEFT_S - 0.1)
-    assert not node.packer.takes(asks(3, 30_000), 1.0 + LEFT_S)  # another node has taken task 2
-    assert node.packer.takes(asks(3, 30_000), 1.0 + 2 * LEFT_S)
+    assert not node.board.takes(asks(2, 30_000), 1.0)
+    assert not node.board.takes(asks(2, 30_000), 1.0 + LEFT_S - 0.1)
+    assert not node.board.takes(asks(3, 30_000), 1.0 + LEFT_S)  # another node has taken task 2
+    assert node.board.takes(asks(3, 30_000), 1.0 + 2 * LEFT_S)
 
 
 def test_tasks_of_a_shared_list_wait_at_a_node_up_to_the_number_of_its_gpus(tmp_path: Path) -> None:
@@ -464,17 +461,17 @@ def test_tasks_of_a_shared_list_wait_at_a_node_up_to_the_number_of_its_gpus(tmp_
     for number in range(4):
         node.add(number, mib=30_000)
     node.starts(0.0)
-    assert len(node.packer.waiting) == 2
-    assert not node.packer.takes(asks(4, 30_000), 0.0)
-    assert not node.packer.takes(asks(4, 30_000), 2 * LEFT_S)
-    assert node.packer.takes(asks(5, 5_000), 2 * LEFT_S)  # it has room beside the others
+    assert len(node.board.waiting) == 2
+    assert not node.board.takes(asks(4, 30_000), 0.0)
+    assert not node.board.takes(asks(4, 30_000), 2 * LEFT_S)
+    assert node.board.takes(asks(5, 5_000), 2 * LEFT_S)  # it has room beside the others
 
 
 def test_a_node_without_tasks_takes_one_that_it_cannot_start(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    node.packer.out_of_service("GPU-0", "lost", 0.0)
-    node.packer.out_of_service("GPU-1", "lost", 0.0)
-    assert node.packer.takes(asks(0, 5_000), 0.0)
+    node.board.out_of_service("GPU-0", "lost", 0.0)
+    node.board.out_of_service("GPU-1", "lost", 0.0)
+    assert node.board.takes(asks(0, 5_000), 0.0)
 
 
 def test_after_dead_siblings_sizes_that_the_history_knows_are_tried(tmp_path: Path) -> None:
@@ -484,7 +481,7 @@ def test_after_dead_siblings_sizes_that_the_history_knows_are_tried(tmp_path: Pa
     def add(task: int, batch: int) -> None:
         numbers = (("--batch", float(batch)),)
         key = TaskKey(exact=f"batch {batch}", family="train", numbers=numbers, series="train")
-        node.packer.add(TaskAsk(task=task, key=key), 0.0)
+        node.board.add(TaskAsk(task=task, key=key), 0.0)
 
     for number, batch in enumerate([8, 16]):
         add(number, batch)
@@ -499,7 +496,7 @@ def test_after_dead_siblings_sizes_that_the_history_knows_are_tried(tmp_path: Pa
     for number, batch in enumerate([16, 128, 60, 32], 5):
         add(number, batch)
     acted: list[Any] = []
-    while actions := node.packer.decide(2000.0):
+    while actions := node.decider.decide(2000.0):
         acted += actions
         for one in actions:
             if isinstance(one, Start):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from packing_values import facts
-from test_packer import Node, booked_by
+from test_decider import Node, booked_by
 
 from slurm_share.packing.decision_records import Pause, Resume
 from slurm_share.packing.records import PackView
@@ -12,7 +12,7 @@ from slurm_share.packing.rules import place
 
 
 def node_with(tmp_path: Path, monkeypatch: Any, plan: dict[float, list[Any]], **more: Any) -> Node:
-    """A packer of one GPU whose policy undoes what `plan` says, at those times."""
+    """A board of one GPU whose policy undoes what `plan` says, at those times."""
 
     def undone(view: PackView) -> list[Any]:
         return plan.pop(view.now_s, [])
@@ -31,12 +31,12 @@ def test_a_paused_tasks_memory_stays_booked_and_its_pause_is_no_part_of_its_dura
         made.add(task, mib=4000)
     made.starts(0.0)
     made.see(10.0, t0=3000, t1=3000)
-    made.packer.decide(10.0)
-    assert made.packer.running[1].is_paused
+    made.decider.decide(10.0)
+    assert made.board.running[1].is_paused
     with other.section():
         assert other.others()["GPU-0"].booked_mib == 8000
     made.see(110.0, t0=3000, t1=3000)
-    made.packer.decide(110.0)
+    made.decider.decide(110.0)
     made.end(1, 150.0)
     assert made.kept[-1].seconds == 50.0
 
@@ -47,6 +47,6 @@ def test_no_task_takes_the_place_of_a_done_one_beside_a_paused_one(tmp_path: Pat
         made.add(task, mib=4000)
     assert set(made.starts(0.0)) == {0, 1}
     made.see(0.2, t0=3000, t1=3000)
-    made.packer.decide(0.2)
+    made.decider.decide(0.2)
     made.end(0, 0.3)
-    assert made.packer.decide(0.3) == ()
+    assert made.decider.decide(0.3) == ()
