@@ -64,7 +64,7 @@ def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
     assert list(made.result_outcomes().values()) == ["unfinished", "unfinished", "signal", "unfinished"]
     for rank in (0, 1, 3):
         assert re.search(
-            r"heard Ended\(rank=2, node='.+', code=None, signal=9, why='was killed by SIGKILL'\)", made.log(rank)
+            r"heard RankEnded\(rank=2, node='.+', code=None, signal=9, why='was killed by SIGKILL'\)", made.log(rank)
         )
         assert re.fullmatch(r"exit code 3; rank 2 on .+ was killed by SIGKILL", made.results()[rank].why)
     sentence = "^slurm-share launch: rank 2 on .+ was killed by SIGKILL; the other 3 were ended$"
