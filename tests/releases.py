@@ -41,10 +41,10 @@ Every other cluster test runs on both releases on the plain profile: munge, no c
 cluster with cgroups besides, v1 where the machine has it:
 {confined}.
 
-`tests/run.sh` runs every cluster test on the current release, but for those marked `weekly`, and a few on the older
-one; `--slurm all` runs everything on both, and so do `tests/weekly.sh` and `tests/releases.sh`. The profiles above
-get these checks and no others, and most of them here only: `tests/run.sh` has the four at once on the newest release,
-without triple and requeue, and leaves out pyslurm, which has to be built.
+`tests/run.sh` runs the cluster tests that are not marked `weekly` on the current release; `--slurm all` runs them on
+both, and so do `tests/weekly.sh` and `tests/releases.sh`. The profiles above get these checks and no others, and most
+of them here only: `tests/run.sh` has the four at once on the newest release, without triple and requeue, and leaves out
+pyslurm, which has to be built.
 
 ## cgroup v2
 
@@ -80,7 +80,7 @@ it directly.
 
 ## Packages
 
-For a change and weekly (`tests/cluster/test_packages*.py`, `test_install_page.py`): the commands of install.md as
+Every week (`tests/cluster/test_packages*.py`, `test_install_page.py`): the commands of install.md as
 written in a clean root of Debian 12, 13 and forky, upgrades, removals and purges; the `.spec` built by rpmbuild on
 Debian, its files, scripts and dependencies compared with the `.deb`'s, installed, upgraded and erased by rpm in a
 root of Debian; lintian by hand. Not run anywhere here: rpmbuild, dnf and the packages on Rocky, Alma or RHEL 8 and 9;

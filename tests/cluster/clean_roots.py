@@ -9,8 +9,6 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from localcluster import paths, process, rootfs
 from localcluster.records import RELEASES, Release, Root
 
@@ -19,10 +17,6 @@ SUITES = {
     **{release.suite: release for release in RELEASES.values()},
 }
 """Debian 12, 13 and the next release, each with the version of Slurm that it contains."""
-SUITE_PARAMETERS = tuple(
-    pytest.param(suite, marks=() if suite == "forky" else pytest.mark.weekly, id=suite) for suite in SUITES
-)
-"""Parameters of a test of every Debian release: the newest for every change, the older ones weekly."""
 
 
 class CleanRoot:

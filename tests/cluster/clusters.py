@@ -14,8 +14,7 @@ from localcluster import RELEASES, Cluster, Misuse, namespaces, running_kernel
 from localcluster.records import CURRENT
 
 WANTED = os.environ.get("SLURM_SHARE_TEST_RELEASE") or "all"
-"""The release to test on, `all`, or `usual`: the current release, and the older one for a few tests, marked
-`release(every_change=True)`."""
+"""The release to test on, `all`, or `usual`: the current one."""
 FULL = os.environ.get("SLURM_SHARE_MATRIX") == "full"
 """Whether to test every release with every profile, and to build pyslurm for it."""
 WITHOUT = tuple(part for part in os.environ.get("SLURM_SHARE_CLUSTER_WITHOUT", "").split(",") if part)

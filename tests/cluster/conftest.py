@@ -20,7 +20,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     # Two parameters, each a cluster of its own: they are asked together where they are of one release.
     left_out = [item for item in items if len(_releases(item)) > 1]
     if WANTED == "usual":
-        left_out += [item for item in items if _releases(item) - {CURRENT} and not _is_for_every_change(item)]
+        left_out += [item for item in items if _releases(item) - {CURRENT}]
     elif WANTED in RELEASES:
         left_out += [item for item in items if _releases(item) - {WANTED}]
     elif WANTED != "all":
@@ -28,18 +28,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     without = set(left_out)
     items[:] = sorted((item for item in items if item not in without), key=_turn)
     config.hook.pytest_deselected(items=list(without))
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give the tests on the older release to one process: each that has one brings up a cluster."""
-    if WANTED == "usual" and _releases(item) - {CURRENT} and not item.get_closest_marker("xdist_group"):
-        item.add_marker(pytest.mark.xdist_group("older"))
-
-
-def _is_for_every_change(item: pytest.Item) -> bool:
-    """Return whether a test runs on the older release for every change, too."""
-    mark = item.get_closest_marker("release")
-    return mark is not None and bool(mark.kwargs.get("every_change"))
 
 
 def _turn(item: pytest.Item) -> tuple[int, bool]:

@@ -21,7 +21,7 @@ from monitoring import ALERTS, ALL, ZERO, alerts, chosen, dashboard, expressions
 
 from localcluster import Cluster, process
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("grafana")]
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.xdist_group("grafana")]
 
 PYTHON = "/opt/slurm-share/bin/python"
 RULE_TESTS = Path(__file__).resolve().parents[1] / "data/prometheus/slurm-share-alerts-test.yaml"

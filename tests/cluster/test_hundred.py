@@ -16,7 +16,7 @@ from hooked import Node, until, why_not_idle
 
 from localcluster import Cluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly]
 
 ELEMENTS = 100
 SHARE = 4

@@ -11,12 +11,12 @@ import socket
 from pathlib import Path
 
 import pytest
-from clean_roots import SUITE_PARAMETERS, CleanRoot
+from clean_roots import SUITES, CleanRoot
 from documents import DOCUMENTS, Line, lines_of
 
 from localcluster import packaged
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("install-page")]
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.xdist_group("install-page")]
 
 SITE = """\
 port=$1
@@ -83,7 +83,7 @@ def console(name: str, heading: str = "") -> list[Line]:
     return [line for line in lines if not line.text.startswith("sysctl ")]
 
 
-@pytest.mark.parametrize("suite", SUITE_PARAMETERS)
+@pytest.mark.parametrize("suite", list(SUITES))
 def test_every_line_works_as_written(suite: str, can_make_clusters: None, tmp_path: Path) -> None:
     packages = packaged.built()
     lines = [line for line in console("install.md") if line.text != "packaging/build.sh"]  # test_packages.py runs that

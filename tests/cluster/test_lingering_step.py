@@ -9,7 +9,7 @@ from hooked import BOB, Node, until
 from localcluster import Cluster
 from slurm_share.share.rules import reconcile
 
-pytestmark = [pytest.mark.cluster, pytest.mark.release, pytest.mark.on_v2]
+pytestmark = [pytest.mark.cluster, pytest.mark.release, pytest.mark.weekly_on_v2]
 
 BOBS = 900001
 

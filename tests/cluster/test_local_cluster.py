@@ -299,6 +299,7 @@ def test_a_mistake_is_answered_with_a_sentence_and_code_2(
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_slurm_is_real_and_the_release_asked_for(cluster: Cluster) -> None:
     said = cluster.exec("login", ["sinfo", "--version"], check=True).stdout
     assert rootfs.parse_version(said) == cluster.slurm_version
@@ -306,6 +307,7 @@ def test_slurm_is_real_and_the_release_asked_for(cluster: Cluster) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_hosts_have_their_own_names_processes_and_folders(cluster: Cluster) -> None:
     boots, pids = set(), set()
     for node in cluster.hosts:
@@ -318,6 +320,7 @@ def test_hosts_have_their_own_names_processes_and_folders(cluster: Cluster) -> N
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_a_refused_submission_raises_with_slurms_own_words(cluster: Cluster) -> None:
     with pytest.raises(CommandFailed, match="Invalid generic resource") as error:
         cluster.sbatch("alice", "true", "--gres=tpu:1", "-p", "plain")
@@ -325,6 +328,7 @@ def test_a_refused_submission_raises_with_slurms_own_words(cluster: Cluster) -> 
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_an_array_has_the_state_of_its_first_failure(cluster: Cluster) -> None:
     job = cluster.sbatch(
         "alice", "echo task $SLURM_ARRAY_TASK_ID; exit $SLURM_ARRAY_TASK_ID", "--array=0-2", "-p", "plain"
@@ -334,6 +338,7 @@ def test_an_array_has_the_state_of_its_first_failure(cluster: Cluster) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_a_program_past_its_time_is_ended_on_the_host_too(cluster: Cluster) -> None:
     with pytest.raises(NotDone):
         cluster.exec("login", ["sleep", "4711"], timeout=0.2)
@@ -343,6 +348,7 @@ def test_a_program_past_its_time_is_ended_on_the_host_too(cluster: Cluster) -> N
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_a_program_that_signals_its_group_does_not_end_its_caller(cluster: Cluster) -> None:
     """A process group reaches across pid namespaces, and so would `kill 0` of root's on a host."""
     code = (
@@ -355,6 +361,7 @@ def test_a_program_that_signals_its_group_does_not_end_its_caller(cluster: Clust
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_codes_input_and_streams_pass_through_the_command_line(cluster: Cluster) -> None:
     name = ["--name", cluster.name]
     assert run_cli(*name, "as", "alice", "--", "sh", "-c", "exit 7").returncode == 7
@@ -370,6 +377,7 @@ def test_codes_input_and_streams_pass_through_the_command_line(cluster: Cluster)
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "<&- >&- 2>&-"])
 def test_closed_streams_are_empty_ones(cluster: Cluster, closed: str) -> None:
     """A daemon or a cron job may have closed streams; the program inside finds one open at each number."""
@@ -382,6 +390,7 @@ def test_closed_streams_are_empty_ones(cluster: Cluster, closed: str) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     "words", [["--slurm", "1"], ["--nodes", "0"], ["--without", "everything"]], ids=["slurm", "nodes", "without"]
 )
@@ -394,6 +403,7 @@ def test_a_slip_is_answered_before_the_old_cluster_is_gone(cluster: Cluster, wor
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 @pytest.mark.skipif(bool(WITHOUT), reason="NOT TESTED: a part of our software was left out on request")
 def test_the_example_job_in_every_home_runs(cluster: Cluster) -> None:
     assert cluster.as_user("bob", ["stat", "-c", "%U %G", "job.sh"]).stdout == "bob bob\n"
@@ -406,6 +416,7 @@ def test_the_example_job_in_every_home_runs(cluster: Cluster) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_a_reboot_gives_a_new_boot_and_keeps_the_disk(cluster: Cluster) -> None:
     boot_id = ["cat", "/proc/sys/kernel/random/boot_id"]
     before = cluster.exec("n2", boot_id).stdout
@@ -430,6 +441,7 @@ def own_name(can_make_clusters: None) -> Iterator[str]:
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 @pytest.mark.parametrize("release", list(RELEASES))
 def test_down_leaves_nothing_behind(own_name: str, release: str) -> None:
     before = traces(own_name)
@@ -453,6 +465,7 @@ def test_down_leaves_nothing_behind(own_name: str, release: str) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 @pytest.mark.parametrize("victim", ["first process", "n1", "every process"])
 def test_down_clears_a_cluster_somebody_shot_at(own_name: str, victim: str) -> None:
     before = traces(own_name)
@@ -472,6 +485,7 @@ def test_down_clears_a_cluster_somebody_shot_at(own_name: str, victim: str) -> N
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("how", "after_s"),
     [
@@ -498,6 +512,7 @@ def test_an_interrupted_up_can_be_cleared(own_name: str, how: signal.Signals, af
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 @pytest.mark.parametrize("release", list(RELEASES))
 def test_accounts_are_kept_over_a_power_cut(own_name: str, release: str) -> None:
     """`up --accounting`, a job, `reboot ctl`: sacct still knows it, and keeps the next one; `down` leaves nothing."""
@@ -534,6 +549,7 @@ def test_accounts_are_kept_over_a_power_cut(own_name: str, release: str) -> None
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 @pytest.mark.parametrize(
     ("right", "wrong", "why"),
     [
@@ -555,6 +571,7 @@ def test_a_daemon_that_does_not_start_says_why_and_nothing_is_left(
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_the_second_of_two_simultaneous_ups_is_refused(own_name: str) -> None:
     words = ["--name", own_name, "--slurm", "24.11", *(word for part in BARE for word in ("--without", part)), "up"]
     both = [
@@ -568,6 +585,7 @@ def test_the_second_of_two_simultaneous_ups_is_refused(own_name: str) -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_a_private_umask_and_a_private_clone_make_a_usual_cluster(
     own_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -596,6 +614,7 @@ def test_a_private_umask_and_a_private_clone_make_a_usual_cluster(
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_up_without_its_sources_clears_nothing(own_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest of an earlier cluster stays for inspection until a new one can be made."""
     left = cluster_paths.run_dir(own_name) / "log"
@@ -607,6 +626,7 @@ def test_up_without_its_sources_clears_nothing(own_name: str, tmp_path: Path, mo
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_a_broken_build_leaves_no_half_layer(own_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("plugins", "packaging/demo"):
         (tmp_path / name).mkdir(parents=True)
@@ -621,6 +641,7 @@ def test_a_broken_build_leaves_no_half_layer(own_name: str, tmp_path: Path, monk
 
 
 @pytest.mark.cluster
+@pytest.mark.weekly
 def test_a_killed_build_leaves_no_process_and_is_cleared_by_the_next(own_name: str, tmp_path: Path) -> None:
     compiler = f"sleep 4712.{os.getpid()}"  # nobody else's, and holding the lock of all who install this release
     for name in ("plugins", "packaging/demo"):

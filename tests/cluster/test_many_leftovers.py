@@ -11,7 +11,7 @@ import pytest
 from clusters import cluster_of
 from hooked import ALICE, Node, until, why_not_idle
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly]
 
 MANY = 15_000
 AT_ONCE = min(os.cpu_count() or 1, 8)

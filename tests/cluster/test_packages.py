@@ -9,14 +9,14 @@ import shutil
 from pathlib import Path
 
 import pytest
-from clean_roots import SUITE_PARAMETERS, CleanRoot, newer, newer_rpms, rpm_inside
+from clean_roots import SUITES, CleanRoot, newer, newer_rpms, rpm_inside
 from documents import DOCUMENTS
 
 from localcluster import packaged, paths, process
 from localcluster.errors import CommandFailed
 from slurm_share.share import lua_settings
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages")]
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.xdist_group("packages")]
 
 PLUGIN = "dpkg -i /mnt/slurm-share-spank_*.deb"
 INSTALL = "dpkg -i /mnt/slurm-share_*.deb /mnt/slurm-share-spank_*.deb /mnt/slurm-share-tui_*.deb"
@@ -54,7 +54,7 @@ def packages(can_make_clusters: None) -> Path:
     return packaged.built()
 
 
-@pytest.fixture(params=SUITE_PARAMETERS)
+@pytest.fixture(params=list(SUITES))
 def clean(request: pytest.FixtureRequest, can_make_clusters: None, tmp_path: Path) -> CleanRoot:
     return CleanRoot(request.param, tmp_path)
 
@@ -149,7 +149,6 @@ def test_the_line_for_users_names_a_wheel_that_any_python_imports(installed: Cle
     assert installed.run("/usr/bin/python3", "-ISc", code).startswith(f"{wheel}/slurm_share/")
 
 
-@pytest.mark.weekly
 def test_an_upgrade_keeps_the_settings_and_leaves_nothing_of_the_old_release(
     trixie: CleanRoot, packages: Path, tmp_path: Path
 ) -> None:
@@ -234,7 +233,6 @@ def test_a_removal_is_refused_while_slurm_conf_names_the_hooks(installed: CleanR
     assert installed.shell("ls -d /opt/slurm-share* /usr/lib/slurm-share* || true") == ""
 
 
-@pytest.mark.weekly
 def test_another_slurm_gets_an_object_of_its_own(trixie: CleanRoot, packages: Path) -> None:
     """It is built against the headers that are here, also when dpkg's trigger runs for a new Slurm."""
     trixie.shell(PLUGIN, packages)
@@ -384,7 +382,6 @@ def version_of(text: str) -> tuple[int, ...]:
     return tuple(int(part) for part in text.split("."))
 
 
-@pytest.mark.weekly
 def test_an_upgrade_of_the_rpm_leaves_nothing_of_the_old_release(
     trixie: CleanRoot, packages: Path, tmp_path: Path
 ) -> None:
@@ -422,7 +419,6 @@ def test_an_upgrade_of_the_rpm_leaves_nothing_of_the_old_release(
     assert {change for change in left(trixie) if not expected.fullmatch(change)} <= USER
 
 
-@pytest.mark.weekly
 def test_the_same_sources_give_the_same_packages(
     packages: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

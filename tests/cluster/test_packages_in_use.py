@@ -15,7 +15,7 @@ from hooked import Node, completed, until
 from localcluster import Cluster, packaged
 from localcluster.errors import Misuse
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages-at-work")]
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.xdist_group("packages-at-work")]
 
 INSTALL = "dpkg -i /root/new/slurm-share_*.deb /root/new/slurm-share-spank_*.deb /root/new/slurm-share-tui_*.deb"
 CONTAINER = """\

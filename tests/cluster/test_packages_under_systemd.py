@@ -13,7 +13,7 @@ from documents import DOCUMENTS, lines_of
 
 from localcluster import packaged, process
 
-pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("packages-under-systemd")]
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.xdist_group("packages-under-systemd")]
 
 INSTALL = """\
 dpkg -i /mnt/slurm-share_*.deb /mnt/slurm-share-spank_*.deb

@@ -221,7 +221,7 @@ def test_a_node_that_loses_its_power_packs_what_is_left_when_it_is_back(cluster:
     cluster.kill("n3")
     cluster.reboot("n3")
     requeue(cluster, made.job)
-    assert made.wait(150) == "COMPLETED", made.log()
+    assert made.wait() == "COMPLETED", made.log()
     assert {one.job for tried in made.attempts().values() for one in tried} == {str(made.job), f"{made.job}.1"}
     check_all_ended_once(made, "n3")
 

@@ -14,7 +14,7 @@ from hooked import configured
 
 from localcluster import Cluster, ClusterError
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly]
 
 RELEASE = "26.05"
 PYTHON = "/opt/slurm-share/bin/python"

@@ -49,7 +49,7 @@ def field(record: str, name: str) -> str:
     return match[1] if match else ""
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_sixteen_tasks_of_one_job_sit_four_on_each_of_four_gpus(cluster: Cluster) -> None:
     """Two nodes, two GPUs each; gpustat, which knows nothing of us, counts the same processes on the same UUIDs."""
     program = "exec simgpu-task --memory 1000M --load 10 --seconds 60 >/dev/null"
@@ -84,7 +84,7 @@ def test_sixteen_tasks_of_one_job_sit_four_on_each_of_four_gpus(cluster: Cluster
         assert answer["simulated"] is True
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_the_option_works_as_a_script_line_and_the_command_line_wins(cluster: Cluster) -> None:
     script = f"#!/bin/bash\n#SBATCH --share-gpu=4\n{TASK}"
     assert len(tasks(run(cluster, script, "-w", "n2"))) == 8
@@ -94,7 +94,7 @@ def test_the_option_works_as_a_script_line_and_the_command_line_wins(cluster: Cl
     assert names.ENV_SLOT not in off
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_a_task_finds_its_gpu_cores_threads_rank_and_frameworks_part(cluster: Cluster) -> None:
     job_env = run(
         cluster, "env; srun -l env; srun -l grep Cpus_allowed_list /proc/self/status", "--share-gpu=4", "-wn2"
@@ -123,7 +123,7 @@ def test_what_the_user_set_wins_where_it_is_the_users(cluster: Cluster) -> None:
     assert found["CUDA_VISIBLE_DEVICES"].startswith("GPU-5131")
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_a_plain_job_from_inside_a_shared_one_is_plain(cluster: Cluster) -> None:
     run(cluster, "sbatch -W -o inner.out -p plain --wrap 'env; srun env'", "--share-gpu=4", "-wn2")
     inner = cluster.as_user("alice", ["cat", "inner.out"], check=True).stdout
@@ -149,7 +149,7 @@ GIVEN = ("XLA_PYTHON_CLIENT_MEM_FRACTION", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", 
          "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "CUDA_VISIBLE_DEVICES", "SLURM_OVERLAP", "SLURM_SHARE_SLOT")  # fmt: skip
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_a_job_from_a_task_inherits_the_users_variables_and_none_of_the_shares(cluster: Cluster) -> None:
     """Three deep, with and without Slurm's variables, by sbatch and by srun; a step in the task has them all."""
     cluster.as_user("alice", "cat >inner.sh", input=INNER, check=True)
@@ -173,7 +173,7 @@ def test_a_job_from_a_task_inherits_the_users_variables_and_none_of_the_shares(c
     assert "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE" not in text
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_variables_of_another_job_that_came_by_another_way_are_removed_on_the_node(cluster: Cluster) -> None:
     """Submitted by a client without the plugin; --export does the same. The GPU that Slurm gives stays."""
     record = f"{names.ENV_GIVEN}=999 OMP_NUM_THREADS=3 SLURM_SHARE_SLOT CUDA_VISIBLE_DEVICES=0"
@@ -188,7 +188,7 @@ def test_variables_of_another_job_that_came_by_another_way_are_removed_on_the_no
 BAD = ["0", "x", "4;rm", "99999", "4,mem=lots", "", "-1", "4,mps=off,mem=8G", "4 ", "4,sm=500", "off,4"]
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_a_bad_value_is_refused_at_submission_with_the_valid_form(cluster: Cluster) -> None:
     commands = (["sbatch", "--wrap=hostname"], ["salloc", "true"], ["srun", "-n1", "hostname"])
     for value, (program, *words) in itertools.product(BAD, commands):
@@ -212,7 +212,7 @@ def test_no_configuration_file_drains_a_node(cluster: Cluster, text: str, why: s
     assert why in cluster.exec("n2", ["cat", "/var/log/slurm-share.log"]).stdout
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_a_share_of_no_gpu_is_refused_however_that_is_said(cluster: Cluster) -> None:
     """Slurm does not tell the controller of --gres=none: without the refusal the job would have a whole node."""
     share = "--share-gpu=2"
@@ -242,7 +242,7 @@ def test_a_share_of_no_gpu_is_refused_however_that_is_said(cluster: Cluster) -> 
     assert sorted(re.findall(r"^slot (\d)$", cluster.output(job), re.MULTILINE)) == list("0123")
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_a_number_of_tasks_that_slurm_computed_is_said(cluster: Cluster) -> None:
     options = ["--hold", "--share-gpu=2", "--gres=gpu:1", "-wn2", "--wrap=true"]
     said = cluster.as_user("alice", ["sbatch", "-B", "1:1:1", *options], check=True).stderr
@@ -252,7 +252,7 @@ def test_a_number_of_tasks_that_slurm_computed_is_said(cluster: Cluster) -> None
     cluster.cancel_all()
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_listed_partitions_hold_a_node_for_one_user(cluster: Cluster) -> None:
     first = cluster.sbatch("alice", "sleep 60", "-p", "gpu", "-w", "n2")
     cluster.wait_running(first)
@@ -271,7 +271,7 @@ def forger(cluster: Cluster) -> str:
 HOSTILE = ["4;touch /tmp/hacked", "4\nSLURM_JOB_ID=1", "9" * 10_240, "$(touch /tmp/hacked)", "-4"]
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_a_forged_value_is_refused_by_the_controller(cluster: Cluster, forger: str) -> None:
     for value in HOSTILE:
         env = {"SLURM_CONF": forger, "FORGED_NAME": "SHARE_GPU", "FORGED_VALUE": value}
@@ -281,7 +281,7 @@ def test_a_forged_value_is_refused_by_the_controller(cluster: Cluster, forger: s
     assert cluster.jobs() == []
 
 
-@pytest.mark.release(every_change=True)
+@pytest.mark.release
 def test_forged_variables_never_become_slurms_own(cluster: Cluster, forger: str) -> None:
     jobs = []
     for name in ("SLURM_JOB_ID", "PATH", "LD_PRELOAD", "SLURM_JOB_UID"):

@@ -57,8 +57,8 @@ class Submitted:
         """Return the contents of files in the run's folder, one after another."""
         return self.cluster.as_user(self.user, f"cat {self.folder}/{pattern} 2>/dev/null").stdout
 
-    def wait(self, timeout: float = 90) -> str:
-        return self.cluster.wait(self.job, timeout)
+    def wait(self) -> str:
+        return self.cluster.wait(self.job)
 
     def ranks(self) -> dict[int, dict[str, str]]:
         found = {}
@@ -260,7 +260,7 @@ def test_48_lenets_without_caps_die_as_in_the_paper_and_with_retries_all_are_don
     assert "out of GPU memory: " in lost.log()
 
     made = Submitted(cluster, LENET, *words, "--retries", "2")
-    assert made.wait(120) == "COMPLETED", made.log()
+    assert made.wait() == "COMPLETED", made.log()
     summary = made.summary()
     assert summary["done"] == 48
     again = {task: [one.outcome for one in tried] for task, tried in made.attempts().items() if len(tried) > 1}
@@ -466,7 +466,7 @@ def test_the_time_limit(cluster: Cluster) -> None:
     made = work(cluster, "[1,2,1]", "--ntasks", "2000", "-T", "1", "--options=-w n2", seconds="0.4")
     made.wait_for(lambda: made.read("p*/results.jsonl").count("done") > 20)
     cluster.exec("ctl", ["scontrol", "update", f"jobid={made.job}", "endtime=now"], check=True)
-    assert made.wait(120) == "TIMEOUT"
+    assert made.wait() == "TIMEOUT"
     assert processes(cluster, "n2", "task.sh") == []
     done = {task for task, tried in made.attempts().items() if tried[-1].outcome == "done"}
     assert 20 < len(done) < 2000

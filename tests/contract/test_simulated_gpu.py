@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from simulated_host import HOME, INIT, MIB, TASK, Host, MpsAnswers, StartMps, build, until, used_mib, without_driver
 
-pytestmark = without_driver
+pytestmark = [without_driver, pytest.mark.weekly]
 NOBODY = 65534
 
 ASK_BOTH = """

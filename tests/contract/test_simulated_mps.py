@@ -16,7 +16,7 @@ import pytest
 from simulated_host import without_driver
 from test_mps_contract import HOME, NOBODY, Mps, Program, mps, root_only, running  # noqa: F401  (fixtures)
 
-pytestmark = without_driver
+pytestmark = [without_driver, pytest.mark.weekly]
 
 
 @pytest.fixture(params=["550"])

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 from simulated_host import HOME, Host, StartMps, until, used_mib, without_driver
 
-pytestmark = without_driver
+pytestmark = [without_driver, pytest.mark.weekly]
 IDLE_W, MAX_W = 52.0, 275.0
 
 

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 import worked_changes
 
+pytestmark = pytest.mark.weekly
+
 SECTION = "A metric"
 HEADING, FIELD, SERIES = "MEMBUSY", "memory_busy_percent", "slurm_share_gpu_memory_busy_ratio"
 SIMGPU = Path("packaging/demo/simgpu")

@@ -7,6 +7,8 @@ import subprocess
 import pytest
 import worked_changes
 
+pytestmark = pytest.mark.weekly
+
 SECTION = "A Slurm release"
 
 

@@ -268,6 +268,7 @@ memory that ranks share, and of other transports."""
 FILES = ("array_functions", "collectives", "comm", "dmat", "gathering", "redistribute")
 
 
+@pytest.mark.weekly
 @pytest.mark.timeout(1800)
 def test_collective_calls_and_arrays_are_right_over_mpi() -> None:
     """The tests of the other transports, with processes as ranks.
