@@ -47,6 +47,7 @@ step "C analysis" cppcheck --quiet --error-exitcode=1 --inline-suppr --std=c11 -
 step "C plugin, all warnings are errors" make -s -C plugins BUILD="$PWD/build/plugins"
 step "C hooks, all warnings are errors" make -s -C prolog BUILD="$PWD/build/hooks"
 step "C simulated driver, all warnings are errors" make -s -C packaging/demo/simgpu BUILD="$PWD/build/simgpu"
+step "every test file can be read" pytest --collect-only -q "$@" # compiles each once for the processes below
 end_of_steps
 # More than there are cores: many tests wait for a moment, for a terminal or a daemon.
-tests/twice.sh -q -m "not cluster and not gpu and not weekly" -n 6 --dist worksteal "$@"
+pytest -q -m "not cluster and not gpu and not weekly" -n 4 --dist worksteal "$@"

@@ -179,9 +179,7 @@ def main() -> int:
         tree = Path(folder).resolve() / "tree"
         copy_tree(tree)
         tests = sorted({test for one in faults for test in one.tests})
-        code, passed, text = run_tests(tree, tests, 2 * PYTEST_S, jobs=2)
-        if code == 1 and (failed := [name for name, well in passed.items() if not well]):
-            code, _, text = run_tests(tree, failed, PYTEST_S)  # once more, alone, as tests/twice.sh does
+        code, _, text = run_tests(tree, tests, 2 * PYTEST_S, jobs=2)
         if code != 0:
             print(text)
             print("ERROR: without a fault not all of these tests pass, so they would prove nothing")

@@ -4,18 +4,22 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 releases=$(sed -n 's/^    "\([0-9.]*\)": "[a-z]*",$/\1/p' slurm_share/slurm/releases.py | paste -sd'|')
-usage="Usage: tests/run.sh [--slurm usual|all|$releases]
+usage="Usage: tests/run.sh [--slurm usual|all|$releases] [--changed[=REV]]
 
-  --slurm usual    cluster tests on the current release of Slurm, and a few on the
-                   older one (the default)
+  --slurm usual    cluster tests on the current release of Slurm (the default)
   --slurm all      every cluster test on every release
   --slurm RELEASE  cluster tests on this release only
+  --changed[=REV]  the checks, and the tests that concern what has changed since
+                   REV (default: since this branch left main); tests on a cluster
+                   and weekly ones only where they have changed themselves
   --help           this text"
 slurm=usual
+changed=
 while [ $# -gt 0 ]; do
 	case $1 in
 	--slurm) slurm=${2-} && shift $(($# > 1 ? 2 : 1)) ;;
 	--slurm=*) slurm=${1#*=} && shift ;;
+	--changed | --changed=*) changed=$1 && shift ;;
 	-h | --help) echo "$usage" && exit 0 ;;
 	*) echo "tests/run.sh: there is no option $1"$'\n'"$usage" >&2 && exit 2 ;;
 	esac
@@ -30,12 +34,30 @@ if [ "$(id -u)" != 0 ]; then
 fi
 tests/setup.sh
 export SLURM_SHARE_TEST_RELEASE=$slurm
+if [ -n "$changed" ]; then
+	listed=$(.venv/bin/python tests/changed.py "${changed#--changed}")
+	here=() clusters=() code=0
+	for file in $listed; do
+		case $file in
+		tests/cluster/*) clusters+=("$file") ;;
+		*) here+=("$file") ;;
+		esac
+	done
+	echo "test files that concern what has changed: ${#here[@]}, and on a cluster: ${#clusters[@]}"
+	tests/check.sh "${here[@]:-tests/unit/test_imports.py}" || code=$?
+	if [ ${#clusters[@]} -gt 0 ] && { [ $code = 0 ] || [ $code = 5 ]; }; then # 5: all are of another kind
+		code=0
+		.venv/bin/pytest -q -m "cluster and not weekly" -n 2 --dist loadgroup --timeout 1200 "${clusters[@]}" || code=$?
+	fi
+	[ $code = 5 ] || exit $code
+	exit 0
+fi
 
 # Beside all others, from the beginning: it uses one core, and waits for jobs as the other cluster tests do.
 on_v2=$(mktemp)
 current=${releases%%|*}
 [ "$slurm" = usual ] || current=$slurm
-SLURM_SHARE_TEST_RELEASE=$current tests/kernel.sh tests/twice.sh -q -m "cluster and on_v2 and not weekly" -n 2 --dist loadgroup \
+SLURM_SHARE_TEST_RELEASE=$current tests/kernel.sh pytest -q -m "cluster and on_v2 and not weekly" -n 2 --dist loadgroup \
 	--maxfail 25 --timeout 1200 --durations 15 tests/cluster </dev/null >"$on_v2" 2>&1 &
 kernel=$!
 trap 'kill $kernel 2>/dev/null || true; wait $kernel || true; rm -f "$on_v2"' EXIT # a failure here would be the exit code
@@ -47,7 +69,7 @@ tests/check.sh
 unset PYTHONDONTWRITEBYTECODE # see tests/check.sh
 # More than there are cores: a cluster test waits more than it works.
 code=0
-PATH=$PWD/.venv/bin:$PATH tests/twice.sh -q -m "cluster and not weekly" -n 6 --dist loadgroup --maxfail 25 \
+.venv/bin/pytest -q -m "cluster and not weekly" -n 6 --dist loadgroup --maxfail 25 \
 	--timeout 1200 --durations 15 tests/cluster || code=$?
 
 printf '\nTests on a kernel with cgroup v2 only (tests/kernel.sh):\n'

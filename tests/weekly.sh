@@ -34,14 +34,14 @@ fi
 tests/setup.sh
 unset PYTHONDONTWRITEBYTECODE # see tests/check.sh
 export PATH=$PWD/.venv/bin:$PATH
-suite=(-q --dist loadgroup --timeout 1200 --durations 15 tests/cluster)
+suite=(-q --dist loadgroup --timeout 1200 --durations 15)
 
 run() { # run PART
 	case $1 in
-	tests) tests/twice.sh -m "cluster and weekly" -n 4 "${suite[@]}" ;;
+	tests) pytest -m "weekly and not gpu" -n 4 "${suite[@]}" tests ;;
 	kernel)
 		SLURM_SHARE_TEST_RELEASE=$(python -c 'from slurm_share.slurm.releases import TESTED; print(TESTED[-1])') \
-			tests/kernel.sh tests/twice.sh -m "cluster and (on_v2 or weekly_on_v2)" -n 2 "${suite[@]}"
+			tests/kernel.sh pytest -m "cluster and (on_v2 or weekly_on_v2)" -n 2 "${suite[@]}" tests/cluster
 		;;
 	systemd) tests/systemd.sh ;;
 	faults) tests/faults.sh ;;

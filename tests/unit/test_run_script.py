@@ -1,4 +1,5 @@
-"""tests/run.sh ends with 0 where all its parts pass, and else with the code of a part that does not."""
+"""tests/run.sh ends with 0 where all its parts pass, and else with the code of a part that does not; with --changed it
+runs what tests/changed.py lists."""
 
 from __future__ import annotations
 
@@ -12,20 +13,22 @@ CHECKOUT = Path(__file__).parents[2]
 BOOTED = "kernel 7 with cgroup v2 only: booted"
 
 
-def run(tree: Path, **parts: str) -> subprocess.CompletedProcess[str]:
-    """Run it in a tree whose other scripts are `parts` (texts of sh; the default does nothing), as root."""
+def run(tree: Path, *words: str, **parts: str) -> subprocess.CompletedProcess[str]:
+    """Run it in a tree whose other programs are `parts` (texts of sh; the default does nothing), as root."""
     (tree / "tests").mkdir()
     (tree / "slurm_share/slurm").mkdir(parents=True)
     shutil.copy(CHECKOUT / "tests/run.sh", tree / "tests")
     shutil.copy(CHECKOUT / "slurm_share/slurm/releases.py", tree / "slurm_share/slurm")
-    for name in ("setup", "kernel", "check", "twice"):
-        file = tree / f"tests/{name}.sh"
+    programs = {name: tree / f"tests/{name}.sh" for name in ("setup", "kernel", "check")}
+    programs |= {name: tree / f".venv/bin/{name}" for name in ("pytest", "python")}
+    (tree / ".venv/bin").mkdir(parents=True)
+    for name, file in programs.items():
         file.write_text("#!/bin/sh\n" + parts.get(name, ""))
         file.chmod(0o755)
     (tree / "id").write_text("#!/bin/sh\necho 0\n")
     (tree / "id").chmod(0o755)
     return subprocess.run(
-        ["bash", tree / "tests/run.sh"],
+        ["bash", tree / "tests/run.sh", *words],
         env={"PATH": f"{tree}:/usr/bin:/bin"},
         capture_output=True,
         text=True,
@@ -40,7 +43,7 @@ def test_all_parts_pass(tmp_path: Path) -> None:
     assert BOOTED in done.stdout
 
 
-@pytest.mark.parametrize("part", ["setup", "check", "twice", "kernel"])
+@pytest.mark.parametrize("part", ["setup", "check", "pytest", "kernel"])
 def test_a_part_fails(tmp_path: Path, part: str) -> None:
     assert run(tmp_path, **{"kernel": f"echo {BOOTED}"} | {part: f"echo {BOOTED}; exit 3"}).returncode == 3
 
@@ -49,3 +52,30 @@ def test_no_kernel_on_this_machine(tmp_path: Path) -> None:
     done = run(tmp_path, kernel="exit 2")
     assert done.returncode == 0
     assert "NOT TESTED on a kernel with cgroup v2 only" in done.stderr
+
+
+LISTED = 'shift; echo "list $*" >>said; printf "%s\\n" tests/unit/test_one.py tests/cluster/test_two.py'
+
+LAST = 'for word; do :; done; echo "pytest $word" >>said'
+
+
+def changed(tree: Path, *words: str, **parts: str) -> tuple[int, list[str]]:
+    """Return the exit code, and what was started with which test files."""
+    (tree / "said").write_text("")
+    told = {"python": LISTED, "check": 'echo "check $*" >>said', "pytest": LAST} | parts
+    code = run(tree, *words, **told).returncode
+    return code, [" ".join(line.split()) for line in (tree / "said").read_text().splitlines()]
+
+
+def test_with_changed_the_listed_files_run_each_where_it_can(tmp_path: Path) -> None:
+    code, said = changed(tmp_path, "--changed")
+    assert (code, said) == (0, ["list", "check tests/unit/test_one.py", "pytest tests/cluster/test_two.py"])
+
+
+def test_with_changed_a_revision_is_passed_on(tmp_path: Path) -> None:
+    assert changed(tmp_path, "--changed=HEAD~3", python='shift; echo "list $*" >>said')[1][0] == "list =HEAD~3"
+
+
+@pytest.mark.parametrize(("part", "text"), [("python", "exit 3"), ("check", "exit 3"), ("pytest", "exit 3")])
+def test_with_changed_a_part_fails(tmp_path: Path, part: str, text: str) -> None:
+    assert changed(tmp_path, "--changed", **{part: text})[0] == 3
