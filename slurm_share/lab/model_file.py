@@ -52,7 +52,7 @@ def read_description(argv: Sequence[str], cwd: Path, key: TaskKey) -> Described:
     command = fingerprint.take_apart(argv)
     if not command.script or command.is_module or "\0" in command.script:
         return Described(None)
-    file = (cwd / command.script).with_suffix(END)
+    file = (cwd / command.folder / command.script).with_suffix(END)
     try:
         data = files.read_regular(file, FILE_BYTES, follows=True) or b""
     except FileNotFoundError:

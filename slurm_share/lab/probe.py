@@ -66,9 +66,9 @@ def python_command(argv: Sequence[str]) -> list[str] | None:
     words = list(argv)
     if len(words) == 3 and words[0].rpartition("/")[2] in fingerprint.SHELLS and words[1] == "-c":
         inner = fingerprint.split_shell(words[2])
-        if inner is None:
+        if inner is None or inner.folder or inner.before:
             return None
-        words = inner
+        words = inner.words
     if not words:
         return None
     found = fingerprint.take_apart(words)

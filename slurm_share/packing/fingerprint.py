@@ -39,7 +39,7 @@ def key_of(
     whose content counts, because the program itself may have been edited since; None: there is none.
     """
     command = fingerprint.take_apart(argv)
-    folder = str(cwd)
+    folder = os.path.join(cwd, os.path.expanduser(os.path.expandvars(command.folder)))  # noqa: PTH111, PTH118
     script_path, content = _script(command, folder, os.environ.get("PATH", INTERPRETED_PATH))
     if kept is not None and command.script == argv[0]:
         content = _content(str(kept), is_script=True)

@@ -7,6 +7,8 @@
     family   the script's path or the user's name for it, the program's name, the names of the flags in order
     numbers  each argument that is a number, by its flag or position
 
+A shell line whose commands follow each other (`cd x && source y; python ...`) is known by its last one.
+
 These leave out output paths, names and numbers of runs, times of day, and the folder of the run. They contain no text
 of the command, and the hashed text never leaves the process.
 """
@@ -20,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..records import TaskKey
 
@@ -33,9 +36,16 @@ TEXT_MOST = 256 * 1024
 
 INTERPRETERS = re.compile(r"(?a)(python|pypy|perl|ruby|node|lua|Rscript|julia|bash|sh|dash|zsh|ksh)[0-9.]*")
 SHELLS = frozenset({"sh", "bash", "dash", "zsh", "ksh"})
-WRAPPERS = frozenset({"exec", "nohup", "time", "nice", "ionice", "stdbuf", "setsid", "env", "command"})
+WRAPPERS = frozenset(
+    {"exec", "nohup", "time", "timeout", "nice", "ionice", "numactl", "stdbuf", "setsid", "env", "command"}
+)
 """Programs that run the command after them. Their own options are not part of the task."""
-LAUNCHERS = frozenset({"torchrun", "accelerate", "deepspeed", "horovodrun", "uv", "poetry", "conda", "pixi", "srun"})
+LAUNCHERS = frozenset(
+    {
+        "torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "srun", "uv", "poetry", "conda",
+        "pixi", "apptainer", "singularity",
+    }
+)  # fmt: skip
 """Programs that run a script given somewhere among their arguments."""
 WITH_VALUE = frozenset({"-W", "-X", "-Q", "-O", "-o"})
 """Options of interpreters that take a value."""
@@ -49,7 +59,9 @@ _NEVER = re.compile(
 """Flags and variables whose value never affects memory."""
 _PATHS = re.compile(r"(?i)-{1,2}(out|save|log)[a-z0-9_-]*")
 """Flags whose value is an output path. A number is kept: --out-channels and --log-every take no path."""
-_NUMBER = re.compile(r"(?a)[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_NUMBER = re.compile(r"(?a)([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)(?:([kKMGTBb])(?:i?B)?)?")
+_UNITS = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "B": 1e9, "b": 1e9}
+"""Units of a number such as 500M or 7B (parameters)."""
 _FLAG = re.compile(r"-{1,2}[A-Za-z][A-Za-z0-9_.-]*")
 _ASSIGNED = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*|\+{0,2}[A-Za-z_][\w./@-]*)=(.*)", re.DOTALL)
 _ENVIRONMENT = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=.*", re.DOTALL)
@@ -58,9 +70,31 @@ _TIME = re.compile(
     r"(?:-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])(?:[T_ -]?[0-2][0-9][:.h-]?[0-5][0-9](?:[:.m-]?[0-5][0-9])?)?"
     r"|(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01])[T_-]?[0-2][0-9][:-]?[0-5][0-9](?:[:-]?[0-5][0-9])?)(?![0-9])"
 )
-_OPERATORS = re.compile(r"[|&;<>()`\n]|\$\(|\$\{?[A-Za-z_0-9*@#?]|(?<!\S)(?:if|for|while|case|\{|!)(?=\s)|[*?]")
-"""Characters that make a shell text more than one plain command."""
+_SPECIAL = re.compile(r"[|&;<>()`\n#]")
+"""Characters that may end a command or join it to another one."""
+_EXPANDED = re.compile(r"\$[({A-Za-z_0-9*@#?]|`|[*?]")
+"""What a shell replaces in a command: variables, outputs of commands, names of files."""
+_LITERAL = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
+"""Quoted text in which a shell replaces nothing."""
+_VALUES = {
+    "nice": ("-n",), "ionice": ("-c", "-n"), "stdbuf": ("-i", "-o", "-e"), "env": ("-u", "-S", "-C"),
+    "timeout": ("-k", "-s"), "numactl": ("-N", "-m", "-C", "-i", "-p"), "time": ("-o", "-f"),
+}  # fmt: skip
+"""Wrapper -> its options that take a value."""
 _QUOTED = re.compile(r"['\"\\#]")
+_PIECE = re.compile(
+    r"""(?P<quoted>'[^']*'|"(?:[^"\\]|\\.)*"|\\.)"""
+    r"""|(?P<redirected>(?:(?<!\S)[0-9]+|&)?>>?\ *(?:&[0-9-]|'[^']*'|"[^"]*"|[^\s;&|<>()'"]+))"""
+    r"""|(?P<end>&&|[;\n])|(?P<tee>\|\s*tee\s[^;&|<>()]*$)|(?P<special>[|&()`<>])|(?P<comment>(?<!\S)\#[^\n]*)|.""",
+    re.DOTALL,
+)
+_KEYWORDS = frozenset(
+    {
+        "if", "then", "elif", "else", "fi", "for", "while", "until", "do", "done", "case", "esac", "select", "function",
+        "{", "}", "!", "[[",
+    }
+)  # fmt: skip
+"""Words of a shell that are no command."""
 
 
 class Command(Struct, frozen=True):
@@ -75,6 +109,18 @@ class Command(Struct, frozen=True):
     text: str = ""
     """A shell text that cannot be split, or the code after `python -c`."""
     is_module: bool = False
+    folder: str = ""
+    """Where it runs, from the folder of the task: of `cd x && ...`."""
+    before: str = ""
+    """The commands of a shell line before this one."""
+
+
+class ShellLine(Struct, frozen=True):
+    """A shell line that is known by its last command."""
+
+    words: list[str]
+    folder: str = ""
+    before: str = ""
 
 
 class Argument(Struct, frozen=True):
@@ -91,6 +137,7 @@ def take_apart(argv: Sequence[str]) -> Command:
     """Split a command into program, script and arguments; an empty command has no program."""
     words = list(argv)
     settings: list[str] = []
+    folder = before = ""
     while words:
         if _ENVIRONMENT.fullmatch(words[0]) and "/" not in words[0].partition("=")[0]:
             settings.append(words.pop(0))
@@ -100,21 +147,25 @@ def take_apart(argv: Sequence[str]) -> Command:
             words.pop(0)
             while words and words[0].startswith("-"):
                 option = words.pop(0)
-                if option in ("-n", "-c", "-o", "-e", "-i", "-u", "-S") and words:
+                if option in _VALUES.get(name, ()) and words:
                     words.pop(0)
+            if name == "timeout" and words:
+                words.pop(0)
             continue
         if name in SHELLS:
             inner = _shell_text(words)
             if inner is not None:
                 split = split_shell(inner)
                 if split is None:
-                    return Command(name, "", tuple(settings), inner)
-                words = split
+                    return Command(name, "", tuple(settings), inner, folder=folder, before=before)
+                words = split.words
+                folder = _joined(folder, split.folder)
+                before += split.before
                 continue
         break
     if not words:
         return Command("", "", tuple(settings))
-    return _with_script(words, settings)
+    return replace(_with_script(words, settings), folder=folder, before=before)
 
 
 def _shell_text(words: Sequence[str]) -> str | None:
@@ -127,19 +178,61 @@ def _shell_text(words: Sequence[str]) -> str | None:
     return None
 
 
-def split_shell(text: str) -> list[str] | None:
-    """Return the words of a shell text that is one plain command; None: it is more than that."""
+def split_shell(text: str) -> ShellLine | None:
+    """Return the last command of a shell text whose commands follow each other; None: it is more than that.
+
+    Its output may go to a file. `cd` before it changes its folder; other commands before it count by their text.
+    """
     if len(text) > TEXT_MOST:
         return None
-    quoted = re.sub(r"'[^']*'|\"[^\"$`\\]*\"", "", text)
-    if _OPERATORS.search(quoted):
+    commands = _commands(text)
+    if not commands:
+        return None if commands is None else ShellLine([])
+    folder, before = "", []
+    for command in commands[:-1]:
+        words = _words(command)
+        if words is None or (words and words[0] in _KEYWORDS):
+            return None
+        if len(words) == 2 and words[0] == "cd":
+            folder = _joined(folder, words[1])
+        else:
+            before.append(command)
+    words = None if _EXPANDED.search(_LITERAL.sub("", commands[-1])) else _words(commands[-1])
+    if words is None or (words and words[0] in _KEYWORDS):
         return None
-    if not _QUOTED.search(text):
-        return text.split()  # five times as fast as shlex
+    return ShellLine(words, folder, "\n".join(before))
+
+
+def _commands(text: str) -> list[str] | None:
+    """Return the commands of a shell text without redirections and comments; None: they do not just follow each other.
+
+    A change of folder or environment in a group (`(cd x; a)`) or in the background does not reach the next command.
+    """
+    if not _SPECIAL.search(text):
+        return [text] if text.strip() else []
+    commands = [""]
+    for piece in _PIECE.finditer(text):
+        kind = piece.lastgroup
+        if kind == "special":
+            return None
+        if kind == "end":
+            commands.append("")
+        elif kind in ("quoted", None):
+            commands[-1] += piece[0]
+    return [command.strip() for command in commands if command.strip()]
+
+
+def _words(command: str) -> list[str] | None:
+    if not _QUOTED.search(command):
+        return command.split()  # five times as fast as shlex
     try:
-        return shlex.split(text, comments=True)
+        return shlex.split(command)
     except ValueError:  # a quotation without an end
         return None
+
+
+def _joined(folder: str, further: str) -> str:
+    return further if not folder or further.startswith(("/", "~")) else f"{folder}/{further}"
 
 
 def _with_script(words: Sequence[str], settings: Sequence[str]) -> Command:
@@ -220,9 +313,10 @@ def read_numbers(arguments: Sequence[Argument]) -> tuple[tuple[str, float], ...]
 
 
 def _number(value: str | None) -> float | None:
-    if value is None or len(value) > 40 or not _NUMBER.fullmatch(value):
+    found = None if value is None or len(value) > 40 else _NUMBER.fullmatch(value)
+    if found is None:
         return None
-    number = float(value)
+    number = float(found[1]) * _UNITS.get(found[2], 1.0)
     return number if -1e300 < number < 1e300 else None
 
 
@@ -256,7 +350,7 @@ def make_key(
             value = read_hash
         exact += (argument.name, value)
         series += (argument.name, "" if _number(argument.value) is not None else "=" + value)
-    text = _plain(command.text, run_folder)
+    text = _plain(command.text + command.before, run_folder)
     return TaskKey(
         _hash("exact", content, text, *exact), family, numbers, _hash("series", content, text, *series), script
     )
