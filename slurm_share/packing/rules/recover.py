@@ -98,10 +98,10 @@ def _booking(needs_mib: int, end: End) -> int:
     A task that books so much gives back what it does not use; one with a GPU to itself keeps it. It does not book all:
     then a few MiB of another process, such as the MPS server, would keep it waiting for as long as that process runs.
     """
-    had = end.had
+    had, most_mib = end.had, int(BOOKED_MOST * end.largest_mib)
     shown_mib = max(had.room_mib, had.wanted_mib or 0, had.peak_mib or 0) * FLOOR_RISE
-    is_shown = had.is_alone or max(shown_mib, end.floor_mib + 1) > end.largest_mib
-    return needs_mib if is_shown else min(needs_mib, int(BOOKED_MOST * end.largest_mib))
+    is_shown = had.is_alone or max(shown_mib, end.floor_mib + 1) > most_mib
+    return needs_mib if is_shown else min(needs_mib, most_mib)
 
 
 def after(end: End) -> Next:
