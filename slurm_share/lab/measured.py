@@ -16,7 +16,7 @@ from msgspec import Struct
 from . import tables, trace_files
 from .log_text import TraceError
 from .records import Trace
-from .tables import Table
+from .tables import CsvTable
 from .worlds import SheetRow
 
 SIDES = (("1", "2"), ("a", "b"), ("i", "j"), ("x", "y"), ("first", "second"), ("left", "right"))
@@ -130,7 +130,7 @@ def _marked(name: str) -> list[tuple[int, int, str]]:
     return found
 
 
-def _sides(table: Table) -> tuple[_Side, _Side] | None:
+def _sides(table: CsvTable) -> tuple[_Side, _Side] | None:
     """Return the columns of both sides; None: a row is about one task beside another."""
     by_set: dict[int, dict[str, dict[int, int]]] = {}
     for index, name in enumerate(table.header):
@@ -177,7 +177,7 @@ def _sides(table: Table) -> tuple[_Side, _Side] | None:
     return made[0], made[1]
 
 
-def _pair_memory(table: Table, sides: tuple[_Side, _Side]) -> int | None:
+def _pair_memory(table: CsvTable, sides: tuple[_Side, _Side]) -> int | None:
     if sides[0].memory is not None:
         return None
     used = {index for side in sides for index in (*side.kind, side.figure, side.alone, side.gpus) if index is not None}
@@ -190,7 +190,7 @@ def _kind_of(row: Sequence[str], columns: Iterable[int]) -> str:
 
 
 def _two_sided(
-    table: Table,
+    table: CsvTable,
     sides: tuple[_Side, _Side],
     alone: dict[str, list[float]],
     seen: dict[tuple[str, str], list[float]],
@@ -223,7 +223,7 @@ def _two_sided(
 
 
 def _one_sided(
-    table: Table,
+    table: CsvTable,
     alone: dict[str, list[float]],
     seen: dict[tuple[str, str], list[float]],
     memory: dict[str, list[int]],
@@ -260,7 +260,7 @@ def _one_sided(
     return []
 
 
-def _figure_column(table: Table, sides: tuple[_Side, _Side] | None) -> int | None:
+def _figure_column(table: CsvTable, sides: tuple[_Side, _Side] | None) -> int | None:
     if sides is not None:
         return sides[0].figure
     return table.find("speed", SPEED, SLOWDOWN, RATE, TIME, not_=f"{ALONE}|{USED}|{NEIGHBOUR}|{KIND}") or table.find(
@@ -268,7 +268,9 @@ def _figure_column(table: Table, sides: tuple[_Side, _Side] | None) -> int | Non
     )
 
 
-def _form(table: Table, column: int | None, seen: Mapping[tuple[str, str], Sequence[float]], *, has_alone: bool) -> str:
+def _form(
+    table: CsvTable, column: int | None, seen: Mapping[tuple[str, str], Sequence[float]], *, has_alone: bool
+) -> str:
     """Return what the figures are: speed, percent, slowdown, rate or time. Raises TraceError."""
     name = "" if column is None else tables.plain_name(table.header[column])
     values = sorted(value for found in seen.values() for value in found)
@@ -299,7 +301,7 @@ def _form(table: Table, column: int | None, seen: Mapping[tuple[str, str], Seque
 
 
 def _speeds(
-    table: Table, form: str, alone: Mapping[str, Sequence[float]], seen: Mapping[tuple[str, str], Sequence[float]]
+    table: CsvTable, form: str, alone: Mapping[str, Sequence[float]], seen: Mapping[tuple[str, str], Sequence[float]]
 ) -> dict[tuple[str, str], float]:
     speeds, without = {}, set()
     for (kind, other), values in seen.items():
@@ -398,7 +400,7 @@ def read_sheet(file: Path, numbers: Sequence[str] = ()) -> tuple[list[SheetRow],
     return rows, tuple(dict.fromkeys(notes))
 
 
-def _numbers(table: Table, names: Sequence[str], without: Sequence[int]) -> list[int]:
+def _numbers(table: CsvTable, names: Sequence[str], without: Sequence[int]) -> list[int]:
     """Return the columns with numbers of a command. Raises TraceError for a name that is no column."""
     plain = [tables.plain_name(name) for name in table.header]
     for name in names:
@@ -416,12 +418,12 @@ def _numbers(table: Table, names: Sequence[str], without: Sequence[int]) -> list
     ]
 
 
-def _is_numeric(table: Table, index: int) -> bool:
+def _is_numeric(table: CsvTable, index: int) -> bool:
     values = [row[index] for _, row in table.rows if row[index].lower() not in tables.EMPTY]
     return bool(values) and all(re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", value, re.I) for value in values)
 
 
-def _texts(table: Table, without: set[int]) -> list[int]:
+def _texts(table: CsvTable, without: set[int]) -> list[int]:
     found = [index for index in range(len(table.header)) if index not in without and not _is_numeric(table, index)]
     if found:
         table.understood.append(f"model: columns {', '.join(table.header[index] for index in found)}")

@@ -10,7 +10,7 @@ from ..core import numbers
 from ..core.errors import UsageError, quoted, shown
 from ..core.text import did_you_mean
 from ..packing.records import BOOKING, POLICIES, PackSettings, PolicyName, Undo
-from .records import Policy
+from .records import ComparedPolicy
 
 ORACLES = ("first-fit", "best-fit", "worst-fit", "oracle-lug")
 """Policies that need each task's size before it starts. Source: Yousefzadeh 2025, 6.3.3."""
@@ -26,7 +26,7 @@ COMPARED = ("exclusive", "lug", "worst-fit", "booked", "gain")
 """The default policies of a comparison."""
 
 
-def parse(text: str, **settings: Any) -> Policy:
+def parse(text: str, **settings: Any) -> ComparedPolicy:
     """Return the policy of a text. `settings`: further fields of PackSettings. Raises UsageError.
 
     As published, the policies of Yousefzadeh 2025 keep the order of submission, and a task that ran out of memory gets
@@ -72,7 +72,7 @@ def parse(text: str, **settings: Any) -> Policy:
             raise UsageError(
                 f"--policy {shown(text)}: {quoted(modifier)} is not known; the name may be followed by {MODIFIERS}"
             )
-    return Policy(
+    return ComparedPolicy(
         name=text,
         settings=PackSettings(**chosen),
         knows_sizes=knows,
@@ -82,7 +82,7 @@ def parse(text: str, **settings: Any) -> Policy:
     )
 
 
-def settled(policy: Policy, settle_s: float) -> Policy:
+def settled(policy: ComparedPolicy, settle_s: float) -> ComparedPolicy:
     """Return the policy with another time for which a GPU is closed after a start.
 
     This does not affect `booked`, which closes a GPU only until a task of unknown size shows its first memory.

@@ -142,7 +142,7 @@ class Bar(Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
-class Outcome(Struct, kw_only=True):
+class SimOutcome(Struct, kw_only=True):
     """Outcome of one task."""
 
     task: int
@@ -201,13 +201,13 @@ class Result(Struct, frozen=True, kw_only=True):
     covered: int = 0
     """Those of them that stayed within the size that was taken as safe."""
     decisions: int
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[SimOutcome, ...]
     bars: tuple[Bar, ...] = ()
     runs: tuple[TaskRun, ...] = ()
     """Records of attempts for a user's history."""
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class ComparedPolicy(Struct, frozen=True, kw_only=True):
     """A policy with its name in a report."""
 
     name: str

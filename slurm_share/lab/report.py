@@ -11,7 +11,7 @@ import msgspec
 from ..core.text import counted
 from ..packing.rules import tuned_text
 from . import policies
-from .records import Assumptions, Policy, Result, Trace
+from .records import Assumptions, ComparedPolicy, Result, Trace
 from .world import simulate
 
 NOTE = "simulated; SM activity of tasks assumed; range over the assumptions"
@@ -31,7 +31,7 @@ def assumptions(
 
 def compare(
     trace_of: Callable[[int], Trace],
-    chosen: Sequence[Policy],
+    chosen: Sequence[ComparedPolicy],
     seeds: Sequence[int],
     settings: Sequence[Assumptions],
     *,

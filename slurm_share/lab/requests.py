@@ -14,7 +14,7 @@ from ..core.errors import StateError, UsageError, shown
 from ..core.text import counted
 from ..packing.history_records import MIB_MOST
 from . import assumed_sizes, cluster_logs, policies, recorded, report, timeline, trace_files, traces
-from .records import Assumptions, Policy, Result, Sharing, Trace
+from .records import Assumptions, ComparedPolicy, Result, Sharing, Trace
 
 TASKS_MOST = 200_000
 RUNS_MOST = 10_000
@@ -46,7 +46,7 @@ class SimulationRequest(Struct, frozen=True, kw_only=True):
     """Width of the terminal; None: unlimited."""
 
 
-class Answer(Struct, frozen=True, kw_only=True):
+class SimulationReport(Struct, frozen=True, kw_only=True):
     """The results of a request."""
 
     text: str
@@ -56,7 +56,9 @@ class Answer(Struct, frozen=True, kw_only=True):
     """An SVG of the first policy, at the setting that is nearest to SM activity as assumed."""
 
 
-def run_simulation(request: SimulationRequest, on_progress: Callable[[int, int], None] | None = None) -> Answer:
+def run_simulation(
+    request: SimulationRequest, on_progress: Callable[[int, int], None] | None = None
+) -> SimulationReport:
     """Run the simulations. `on_progress` gets the numbers of finished and of all simulations. Raises UsageError,
     SimulationError."""
     _check(request)
@@ -80,7 +82,7 @@ def run_simulation(request: SimulationRequest, on_progress: Callable[[int, int],
         results.append(msgspec.structs.replace(result, bars=(), runs=(), outcomes=()))
         if on_progress is not None:
             on_progress(len(results), every)
-    return Answer(
+    return SimulationReport(
         text=report.text(first, results, request.width),
         record={
             "schema": 1,
@@ -161,7 +163,7 @@ def _changed(trace: Trace, request: SimulationRequest) -> Trace:
     return trace
 
 
-def _fitted(policy: Policy, trace: Trace) -> Policy:
+def _fitted(policy: ComparedPolicy, trace: Trace) -> ComparedPolicy:
     """Return a policy with at most two tasks on a GPU if the trace has measured interference of pairs."""
     if not trace.speeds or policy.settings.max_per_gpu is not None:
         return policy

@@ -17,7 +17,7 @@ from ..core.text import counted
 from ..packing.history_records import MIB_MOST
 from . import measured, policies, report, sizes
 from .measured import PairTable
-from .records import Assumptions, Policy, Result, SimTask, Trace
+from .records import Assumptions, ComparedPolicy, Result, SimTask, Trace
 from .report import Column
 from .world import simulate
 from .worlds import SheetRow, WorldKind
@@ -117,7 +117,7 @@ def _check(request: ScoreRequest) -> None:
             raise UsageError(f"{name} {value}: a number from 1 to {most}")
 
 
-def _play(kind: WorldKind, chosen: Sequence[Policy], seeds: Sequence[int]) -> Iterator[Result]:
+def _play(kind: WorldKind, chosen: Sequence[ComparedPolicy], seeds: Sequence[int]) -> Iterator[Result]:
     for seed in seeds:
         trace = kind.trace_of(seed)
         for policy in chosen:

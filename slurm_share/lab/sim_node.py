@@ -89,7 +89,7 @@ class SimAttempt(Struct, eq=False):
     """The truth about a running attempt."""
 
     task: SimTask
-    load: truth.Load
+    load: truth.TrueLoad
     its: Attempt
     """The attempt as the board knows it."""
     gpus: tuple[SimGpu, ...]

@@ -32,7 +32,7 @@ _UNITS: tuple[tuple[str, float], ...] = (
 _FIGURE = re.compile(r"([-+]?[0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|[-+]?\.[0-9]+)\s*([A-Za-z%/ ]*)", re.ASCII)
 
 
-class Table(Struct):
+class CsvTable(Struct):
     """A table with its header."""
 
     file: Path
@@ -102,7 +102,7 @@ class Table(Struct):
         return TraceError(self.file, line, f"column {quoted(self.header[index], 60)}: {why}")
 
 
-def read(file: Path) -> Table:
+def read(file: Path) -> CsvTable:
     """Return the table in a file. Raises TraceError."""
     data = recorded.read_bytes(file, FILE_MOST_BYTES).removeprefix(text_files.BOM)
     if b"\0" in data[:4096]:
@@ -127,7 +127,7 @@ def read(file: Path) -> Table:
         found.append((line, tuple(field.strip() for field in row)))
     if not found:
         raise TraceError(file, None, "it has no row below the names of the columns")
-    return Table(file, header, found, has_decimal_commas=between == ";")
+    return CsvTable(file, header, found, has_decimal_commas=between == ";")
 
 
 def _rows(file: Path, lines: Sequence[str], between: str) -> Iterator[tuple[int, list[str]]]:

@@ -8,7 +8,7 @@ from ..packing.history_records import TaskRun
 from ..packing.records import EndKind
 from ..packing.speed_records import PairRun
 from . import truth
-from .records import Assumptions, Bar, Outcome, Policy, Result, Trace
+from .records import Assumptions, Bar, ComparedPolicy, Result, SimOutcome, Trace
 from .sim_node import SimAttempt, SimGpu
 
 WORKERS_PER_GPU = 16
@@ -18,14 +18,16 @@ WORKERS_PER_GPU = 16
 class Totals:
     """Counts and times of one simulation."""
 
-    def __init__(self, trace: Trace, policy: Policy, assumed: Assumptions, seed: int, *, has_bars: bool) -> None:
+    def __init__(
+        self, trace: Trace, policy: ComparedPolicy, assumed: Assumptions, seed: int, *, has_bars: bool
+    ) -> None:
         """Start with zero counts. `has_bars`: collect the bars of a picture."""
         self._trace = trace
         self._policy = policy
         self._assumed = assumed
         self._seed = seed
         self._has_bars = has_bars
-        self.outcomes = {task.task: Outcome(task=task.task, submitted_s=task.submitted_s) for task in trace.tasks}
+        self.outcomes = {task.task: SimOutcome(task=task.task, submitted_s=task.submitted_s) for task in trace.tasks}
         self.wastes: list[float] = []
         """For each finished task: booked memory beyond its peak, over the peak."""
         self.last_end = 0.0

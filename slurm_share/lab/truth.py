@@ -31,7 +31,7 @@ RAMP_STEPS = 8
 """Number of equal steps in which a task's memory rises to its size."""
 
 
-class Load:
+class TrueLoad:
     """The demands of one task on a GPU, with precomputed values."""
 
     __slots__ = ("busy", "dram", "name", "of_soft", "sm", "soft_dram", "soft_sm", "stretched")
@@ -58,7 +58,7 @@ class Interference:
         self._noise: dict[tuple[str, str], float] = {}
         self._harm: dict[tuple[str, str], float] = {}
 
-    def speeds(self, loads: Sequence[Load]) -> list[float]:
+    def speeds(self, loads: Sequence[TrueLoad]) -> list[float]:
         """Return the speed of each task on one GPU; 1 is its speed alone."""
         if len(loads) < 2:
             return [1.0] * len(loads)
@@ -81,7 +81,7 @@ class Interference:
             speeds = [speed * self._kept(index, loads, speeds) for index, speed in enumerate(speeds)]
         return speeds
 
-    def _kept(self, index: int, loads: Sequence[Load], speeds: Sequence[float]) -> float:
+    def _kept(self, index: int, loads: Sequence[TrueLoad], speeds: Sequence[float]) -> float:
         """Return the part of its speed that a task keeps beside harmful neighbours.
 
         It and all neighbours that fill the same resource do together what it does with the worst of them alone.
@@ -92,7 +92,7 @@ class Interference:
             return 1.0
         return min(1.0, min(harmful)[0] / (speeds[index] + sum(speeds[at] for _, at in harmful)))
 
-    def _stp_of_pair(self, one: Load, other: Load) -> float:
+    def _stp_of_pair(self, one: TrueLoad, other: TrueLoad) -> float:
         """Return the drawn aggregate speed of a harmful pair, at most what its loads give; 1 of any other pair."""
         pair = (min(one.name, other.name), max(one.name, other.name))
         stp = self._harm.get(pair)
@@ -102,7 +102,7 @@ class Interference:
             self._harm[pair] = stp
         return stp
 
-    def _of_pairs(self, index: int, loads: Sequence[Load]) -> float:
+    def _of_pairs(self, index: int, loads: Sequence[TrueLoad]) -> float:
         """Return the noise of a task: the mean over its neighbours, so that it does not grow with their number."""
         if not self._assumed.pair_sigma:
             return 1.0
@@ -118,7 +118,7 @@ class Interference:
             self._noise[name, other] = noise
         return noise
 
-    def _from_pairs(self, loads: Sequence[Load]) -> list[float] | None:
+    def _from_pairs(self, loads: Sequence[TrueLoad]) -> list[float] | None:
         """Return the measured speeds of two tasks, or speeds that follow for more; None: a pair was not measured.
 
         The slowdowns by single neighbours add up (NEIGHBOURS_EXPONENT), but all tasks together do at least as much as
@@ -206,7 +206,7 @@ def lower_bound_s(trace: Trace, assumed: Assumptions, most_per_gpu: int = 2) -> 
             task.work_s * task.gpus * min(1.0, BUSY_FACTOR * task.busy_ratio) * task.busy_ratio for task in tasks
         )
     else:
-        work = sum(task.work_s * task.gpus * Load(task, assumed).of_soft for task in tasks)
+        work = sum(task.work_s * task.gpus * TrueLoad(task, assumed).of_soft for task in tasks)
     return max(longest, work / capacity)
 
 

@@ -26,7 +26,7 @@ from ..packing.rules.estimate.estimator import Estimator
 from ..packing.rules.speeds import Speeds
 from ..packing.speed_records import PairRun
 from . import thesis_policies, truth
-from .records import Assumptions, Policy, Result, SimTask, Trace
+from .records import Assumptions, ComparedPolicy, Result, SimTask, Trace
 from .sim_node import BEGIN_UNIX_S, SimAttempt, SimGpu, SimNode, TaskRates, report_times_s
 from .totals import WORKERS_PER_GPU, Totals
 
@@ -46,13 +46,13 @@ EVENTS_MOST = 2000
 _ARRIVE, _END, _GROW, _SAMPLE, _WAKE, _TICK, _RATES = range(7)
 
 
-class World:
+class Simulation:
     """One simulation: `run` plays a trace to its end."""
 
     def __init__(
         self,
         trace: Trace,
-        policy: Policy,
+        policy: ComparedPolicy,
         assumed: Assumptions,
         seed: int,
         *,
@@ -71,7 +71,7 @@ class World:
         self._order = random.Random(f"{seed} nodes")
         self._interference = truth.Interference(assumed, seed, trace.speeds)
         self._tasks = {task.task: task for task in trace.tasks}
-        self._loads = {task.task: truth.Load(task, assumed) for task in trace.tasks}
+        self._loads = {task.task: truth.TrueLoad(task, assumed) for task in trace.tasks}
         self._steps = {task.task: truth.steps(task, assumed) for task in trace.tasks}
         self._estimator: Estimator
         if policy.knows_sizes:
@@ -567,7 +567,7 @@ def _ask(task: SimTask) -> TaskAsk:
 
 def simulate(
     trace: Trace,
-    policy: Policy,
+    policy: ComparedPolicy,
     assumed: Assumptions,
     seed: int,
     *,
@@ -577,6 +577,6 @@ def simulate(
     """Simulate a trace under a policy. A policy with history has the history of a first run with other noise."""
     pairs: tuple[PairRun, ...] = ()
     if policy.has_history:
-        first = World(trace, msgspec.structs.replace(policy, has_history=False), assumed, seed + 1_000_003).run()
+        first = Simulation(trace, msgspec.structs.replace(policy, has_history=False), assumed, seed + 1_000_003).run()
         history, pairs = (*history, *first.runs), first.pairs
-    return World(trace, policy, assumed, seed, history=history, pairs=pairs, has_bars=has_bars).run()
+    return Simulation(trace, policy, assumed, seed, history=history, pairs=pairs, has_bars=has_bars).run()

@@ -32,7 +32,7 @@ class WorldKind(Struct, frozen=True, kw_only=True):
     """The user's earlier runs, oldest first."""
 
 
-class _Kind(Struct, frozen=True):
+class _Program(Struct, frozen=True):
     """A program and its size."""
 
     name: str
@@ -46,7 +46,7 @@ class _Kind(Struct, frozen=True):
     late_ratio: float | None
 
 
-def _kinds(draw: random.Random, count: int, gpu_mib: int, *, sizes: int = 1) -> list[_Kind]:
+def _kinds(draw: random.Random, count: int, gpu_mib: int, *, sizes: int = 1) -> list[_Program]:
     """Return programs with `sizes` sizes each; memory is linear in the batch."""
     made = []
     for number in range(max(1, count // sizes)):
@@ -59,11 +59,11 @@ def _kinds(draw: random.Random, count: int, gpu_mib: int, *, sizes: int = 1) -> 
             batch = draw.choice((32, 64, 96)) if sizes == 1 else 16 * 2**size
             mib = min(fixed + each * batch, 0.85 * gpu_mib)
             name = f"program{number} {batch}"
-            made.append(_Kind(name, f"program{number}", round(mib), sm, dram, busy, seconds, batch, late))
+            made.append(_Program(name, f"program{number}", round(mib), sm, dram, busy, seconds, batch, late))
     return made
 
 
-def _tasks(draw: random.Random, kinds: Sequence[_Kind], count: int, gpus: int, *, is_at_once: bool) -> list[SimTask]:
+def _tasks(draw: random.Random, kinds: Sequence[_Program], count: int, gpus: int, *, is_at_once: bool) -> list[SimTask]:
     """Return tasks of these kinds, at once or with random gaps, in which 1.5 times the work arrives that
     GPUs with one task at a time do."""
     chosen = [draw.choice(kinds) for _ in range(count)]

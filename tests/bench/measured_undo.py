@@ -69,7 +69,7 @@ def kinds(seed: int, sizes: int = 1) -> Trace:
 
 def forbidden(trace: Trace, result: Result, seed: int, assumed: Assumptions = HARMFUL) -> tuple[int, int]:
     """Return the numbers of useful pairs of kinds that were refused, and of all useful pairs."""
-    loads = {task.name: truth.Load(task, assumed) for task in trace.tasks}
+    loads = {task.name: truth.TrueLoad(task, assumed) for task in trace.tasks}
     true = truth.Interference(assumed, seed)
     refused = {frozenset((pair.a, pair.b)) for pair in result.pairs if pair.is_refused}
     pays = [

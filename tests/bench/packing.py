@@ -28,7 +28,7 @@ from bench import Row, over_seeds, report
 from slurm_share.lab import policies, traces
 from slurm_share.lab.records import Assumptions
 from slurm_share.lab.report import assumptions
-from slurm_share.lab.world import World, simulate
+from slurm_share.lab.world import Simulation, simulate
 from slurm_share.packing import events
 from slurm_share.packing.rules import place
 
@@ -187,7 +187,7 @@ def replayed(seed: int) -> float:
     trace = traces.GENERATORS["thesis60"](seed)
     with tempfile.TemporaryDirectory() as folder:
         notes = events.EventLog(Path(folder), "bench", time.time())
-        World(trace, policies.parse(BOOKED), Assumptions(), seed, events=notes).run()
+        Simulation(trace, policies.parse(BOOKED), Assumptions(), seed, events=notes).run()
         notes.close()
         entries = list(events.read_decisions((Path(folder) / events.EVENTS).read_bytes()))
     assert entries

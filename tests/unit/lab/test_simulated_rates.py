@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from slurm_share.lab import policies, truth
 from slurm_share.lab.records import Assumptions, SimTask, Trace
 from slurm_share.lab.sim_node import STEP_S, TaskRates, report_times_s
-from slurm_share.lab.world import World
+from slurm_share.lab.world import Simulation
 from slurm_share.packing.decision_records import Decision, Move, Pause, Resume
 from slurm_share.packing.records import PackView
 from slurm_share.packing.rules import place
@@ -77,7 +77,7 @@ def test_missing_windows_make_fewer_and_longer_ones():
 
 def test_harmful_pairs_are_as_many_as_assumed_and_do_less_than_one_at_a_time():
     assumed = replace(QUIET, harmful_ratio=0.2)
-    loads = [truth.Load(task(number), assumed) for number in range(60)]
+    loads = [truth.TrueLoad(task(number), assumed) for number in range(60)]
     true, quiet = truth.Interference(assumed, 3), truth.Interference(QUIET, 3)
     stps = [sum(true.speeds([a, b])) for at, a in enumerate(loads) for b in loads[:at]]
     harmful = [stp for stp in stps if stp < 1.0]
@@ -99,7 +99,7 @@ def play(monkeypatch, acts, tasks, assumed=QUIET, gpus=1):
 
     monkeypatch.setattr(place, "decide", more)
     trace = Trace(name="test", tasks=tuple(tasks), gpus=gpus)
-    return World(trace, policies.parse("gain"), assumed, 1).run()
+    return Simulation(trace, policies.parse("gain"), assumed, 1).run()
 
 
 def once(at_s, *actions):

@@ -19,7 +19,7 @@ def task(**changes):
 
 
 def speeds(tasks, assumed=QUIET, **more):
-    return truth.Interference(assumed, 1, **more).speeds([truth.Load(one, assumed) for one in tasks])
+    return truth.Interference(assumed, 1, **more).speeds([truth.TrueLoad(one, assumed) for one in tasks])
 
 
 def test_a_task_alone_has_its_own_speed():
@@ -48,7 +48,7 @@ def test_time_sliced_tasks_share_the_time():
 
 def test_the_noise_of_a_pair_is_the_same_each_time_and_another_for_another_seed():
     assumed = Assumptions(pair_sigma=0.3)
-    loads = [truth.Load(task(name=name, sm_ratio=0.6), assumed) for name in ("a", "b")]
+    loads = [truth.TrueLoad(task(name=name, sm_ratio=0.6), assumed) for name in ("a", "b")]
     first = truth.Interference(assumed, 1).speeds(loads)
     assert truth.Interference(assumed, 1).speeds(loads) == first
     assert truth.Interference(assumed, 2).speeds(loads) != first
@@ -104,7 +104,7 @@ def test_no_number_of_tasks_together_does_more_than_the_bound_allows():
     mix = [task(sm_ratio=ratio, busy_ratio=busy) for ratio, busy in ((1.0, 1.0), (0.8, 0.7), (0.3, 0.2), (0.1, 0.9))]
     for count in range(2, 40):
         tasks = [mix[number % 4] for number in range(count)]
-        loads = [truth.Load(one, QUIET) for one in tasks]
+        loads = [truth.TrueLoad(one, QUIET) for one in tasks]
         used = sum(
             load.of_soft * speed for load, speed in zip(loads, truth.Interference(QUIET, 1).speeds(loads), strict=True)
         )

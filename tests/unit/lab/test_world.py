@@ -43,7 +43,7 @@ def test_one_after_the_other_is_the_sum():
 def test_two_tasks_side_by_side_slow_each_other_as_the_model_says():
     """The second joins at 100 s; both run at the pair's speed until the first ends, and the rest alone."""
     result = play([task(0, gpu_mem_mib=12_000), task(1, 100.0, gpu_mem_mib=12_000)])
-    loads = [truth.Load(one, EXACT) for one in (task(0), task(1))]
+    loads = [truth.TrueLoad(one, EXACT) for one in (task(0), task(1))]
     speed = truth.Interference(EXACT, 1).speeds(loads)[0]
     first_end = 100.0 + 900.0 / speed
     second_end = first_end + (1000.0 - (first_end - 100.0) * speed)
