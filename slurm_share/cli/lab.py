@@ -57,7 +57,7 @@ field that cannot be used is refused with line and column.
     kind_a,kind_b,speed_a,speed_b           bert,resnet,0.61,0.84
     model1,batch1,rate1,alone1,model2,...   all other columns name the kind
   or a row has one kind, its neighbour and its figure; a row without a neighbour
-  has the figure alone. Memory of each, or of both together, is used if there.
+  has the figure alone; or the table is a matrix of kinds. Memory of each, or of both together, is used if there.
   Gavel's matrix of rates (*.json) is read as well: --gpu-model.
 --sheet CSV: measured memory of runs: a model, numbers of its command, and the peak
   (in the unit that field or column names: MiB, GB, ...), seconds if there:

@@ -74,6 +74,8 @@ def read_pairs(file: Path, gpu_model: str = "v100") -> PairTable:
     if file.suffix == ".json":
         return _gavel(file, gpu_model)
     table = tables.read(file)
+    if (matrix := _matrix(table)) is not None:
+        return matrix
     sides = _sides(table)
     alone: dict[str, list[float]] = {}
     seen: dict[tuple[str, str], list[float]] = {}
@@ -99,6 +101,37 @@ def read_pairs(file: Path, gpu_model: str = "v100") -> PairTable:
     if filled:
         notes.append(f"{filled} speeds were not measured: the mean of the kind beside others is taken")
     return PairTable(speeds, sizes, tuple(dict.fromkeys(notes)))
+
+
+def _matrix(table: CsvTable) -> PairTable | None:
+    """Return the pairs of a matrix, whose rows and columns are named by kinds; None: the table is none.
+
+    A cell has the speed of its row's kind beside its column's.
+    """
+    names = [row[0] for _, row in table.rows]
+    columns = {name: index for index, name in enumerate(table.header) if index and name in names}
+    if len(columns) < 2 or len(columns) < len(set(names)) / 2:
+        return None
+    alone = next((index for index, name in enumerate(table.header) if index and re.search(ALONE, name.lower())), None)
+    seen: dict[tuple[str, str], list[float]] = {}
+    alone_of: dict[str, list[float]] = {}
+    for line, row in table.rows:
+        for name, index in columns.items():
+            if (value := table.figure(line, row, index)) is not None:
+                seen.setdefault((row[0], name), []).append(value)
+        if alone is not None and (value := table.figure(line, row, alone)) is not None:
+            alone_of.setdefault(row[0], []).append(value)
+    table.understood.append(f"a matrix of {len(columns)} kinds: each row's kind beside each column's")
+    values = [value for found in seen.values() for value in found]
+    if alone is None and values and sum(value >= 1.0 for value in values) > 0.9 * len(values) and max(values) <= 20.0:
+        form = "slowdown"
+        table.understood.append("nearly all figures are 1 or more: they are slowdowns, speed = 1 / figure")
+    else:
+        form = _form(table, None, seen, has_alone=alone is not None)
+    speeds = _speeds(table, form, alone_of, seen)
+    filled = _fill(speeds)
+    missing = (f"{filled} speeds were not measured: the mean of the kind beside others is taken",) if filled else ()
+    return PairTable(speeds, {}, (*table.understood, f"{len(seen)} measured speeds of {len(columns)} kinds", *missing))
 
 
 def _gavel(file: Path, gpu_model: str) -> PairTable:
@@ -283,10 +316,11 @@ def _form(
         form = "time" if re.search(TIME, name) and not re.search(f"{SPEED}|{RATE}", name) else "rate"
     elif middle <= PERCENT_FROM and not re.search(TIME, name):
         form = "speed"
-    elif most <= 100.0 * PERCENT_FROM and re.search(SPEED, name):
+    elif most <= 100.0 * PERCENT_FROM and (re.search(SPEED, name) or column is None):
         form = "percent"
     else:
-        why = f"column {table.header[column or 0]!r} is no speed over the speed alone (median {middle:g})"
+        what = "a cell" if column is None else f"column {table.header[column]!r}"
+        why = f"{what} is no speed over the speed alone (median {middle:g})"
         raise TraceError(table.file, 1, f"{why}, and no column or row has the figure alone; add one called alone")
     table.understood.append(
         {

@@ -24,7 +24,7 @@ from .worlds import SheetRow, WorldKind
 
 BASES = ("exclusive", policies.RANDOM)
 """Policies with which the others are compared."""
-COMPARED = (*BASES, "lug", "booked", "gain")
+COMPARED = tuple(name for name in (*BASES, "lug", "booked", "gain") if name in policies.NAMES)
 KINDS_MOST = 10
 """Most kinds of tasks in one world of measured pairs."""
 TASKS, TASKS_MOST = 100, 10_000

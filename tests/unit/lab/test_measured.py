@@ -36,6 +36,9 @@ PAIRS = {
     "times": "kind a,kind b,seconds a,seconds b,alone seconds a,alone seconds b\na,b,20,50,10,40\n",
     "one task beside another": "model,neighbour,speed\na,b,0.5\nb,a,0.8\n",
     "one task beside another, with rates": "model,beside,throughput,alone\na,b,50,100\nb,a,8,10\n",
+    "a matrix of speeds": "speed,a,b\na,,0.5\nb,0.8,\n",
+    "a matrix of slowdowns": ",a,b\na,1.1,2\nb,1.25,1.3\n",
+    "a matrix of rates": ",alone,a,b\na,100,,50\nb,10,8,\n",
     "tasks of two GPUs beside": "model1,speed1,gpus1,model2,speed2,gpus2,gpu_util\na,.5,1,b,.8,1,9\na,1,2,b,1,1,3\n",
 }  # fmt: skip
 
