@@ -54,10 +54,11 @@ if TYPE_CHECKING:
     from .rules.fingerprint import name_software
     from .rules.gpu_state import GpuState
     from .rules.interference import UNMEASURED, antt, slowdowns, stp
-    from .rules.log_messages import asked_mib
+    from .rules.log_messages import asked_mib, wanted_mib
     from .rules.preview import Preview, preview_run
     from .rules.rates import RateMeter
     from .rules.shares import FREE, Share, Shares
+    from .rules.slots import Allowance, Budget, Need, SlotPolicy, has_room, need_from_before, need_mib
     from .rules.speed_account import group_text
     from .rules.speeds import Speeds
     from .rules.tune import Comparison, Tuner, newest_search
@@ -105,8 +106,11 @@ __getattr__, __all__ = exports(
         "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
         "rules.gpu_state": ["GpuState"],
-        "rules.log_messages": ["asked_mib"],
+        "rules.log_messages": ["asked_mib", "wanted_mib"],
         "rules.rates": ["RateMeter"],
+        "rules.slots": [
+            "Allowance", "Budget", "Need", "SlotPolicy", "has_room", "need_from_before", "need_mib",
+        ],
         "rules.speed_account": ["group_text"],
         "rules.interference": ["UNMEASURED", "antt", "slowdowns", "stp"],
         "rules.shares": ["FREE", "Share", "Shares"],

@@ -15,14 +15,25 @@ from ..core.records import MPS_CLIENTS_MIN
 from .speed_records import Load, PairView, Rate
 
 PolicyName = Literal[
-    "booked", "gain", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit", "oracle-lug"
+    "booked",
+    "gain",
+    "exclusive",
+    "rr",
+    "magm",
+    "lug",
+    "mug",
+    "first-fit",
+    "best-fit",
+    "worst-fit",
+    "oracle-lug",
+    "slots",
 ]
 POLICIES: tuple[PolicyName, ...] = (
     "booked", "gain", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit",
 )  # fmt: skip
-"""Policies that a user may choose. `oracle-lug` knows the true sizes of tasks, and exists in the simulator only."""
-BOOKING: frozenset[PolicyName] = frozenset({"booked", "gain"})
-"""Policies that place tasks by booked memory."""
+"""Policies for --pack. `oracle-lug` knows the true sizes of tasks, and exists in the simulator only."""
+BOOKING: frozenset[PolicyName] = frozenset({"booked", "gain", "slots"})
+"""Policies that place tasks by booked memory. `slots` is that of runs without --pack, which book their slots' caps."""
 
 Source = Literal["user", "exact", "line", "family", "other-gpu", "static", "probe", "sibling", "unknown"]
 """The source of an estimate. user: the user's own number. exact: earlier runs of the same command. line: a straight
@@ -259,6 +270,22 @@ class WaitingView(Struct, frozen=True, kw_only=True):
     """Why it is given up, see `rules.dead_tasks`; empty: it is tried."""
 
 
+class Growth(Struct, frozen=True, kw_only=True):
+    """How much memory a task is given after it ran out of it: the largest of these figures."""
+
+    sized: float = 1.5
+    """Factor of its reservation, if its log contains the size of the failed allocation."""
+    silent: float = 2.1
+    """The same if its log contains none, or the reservation was the user's own number: most such sizes are too small by
+    half, so one retry is enough."""
+    wanted: float = 1.0
+    """Factor of its memory in use plus the failed allocation."""
+    peak_mib: int = 1024
+    """Added to its peak."""
+    known: float = 1.25
+    """Factor of the known need after an earlier attempt."""
+
+
 class PackSettings(Struct, frozen=True, kw_only=True):
     """The settings of packing: the user's choices, and constants with their reasons."""
 
@@ -275,7 +302,12 @@ class PackSettings(Struct, frozen=True, kw_only=True):
     guard: Guard = "soft"
     max_per_gpu: int | None = None
     oom_retries: int = 2
+    """After so many attempts out of memory, the next one has a GPU to itself."""
     retries: int = 0
+    pays: Literal["oom-retries", "retries"] = "oom-retries"
+    """What pays for the retry of a task that ran out of memory, or that a neighbour or a failed GPU ended. oom-retries:
+    one of --oom-retries, and nothing if it is not its own fault. retries: one of --retries, as for other failures."""
+    growth: Growth = Growth()
     keep_going: bool = False
     """Try every task, also if tasks like it ran out of memory alone on a GPU."""
     probe_ratio: float = 0.5

@@ -6,11 +6,13 @@ strictly, so the retries come to an end.
 
 from __future__ import annotations
 
+import math
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core.text import gib_text
-from ..records import BOOKING, EndKind, PackSettings, Tries
+from ..records import BOOKING, EndKind, Growth, PackSettings, Tries
 from .endings import MEMORY_KINDS
 from .reservation import roomier_mib
 from .room import UNKNOWN_MIB
@@ -23,15 +25,6 @@ _FREE_COUNTERS = {
     "neighbour's memory": "neighbour_memory", "neighbour's fault": "neighbour_fault", "device": "device"
 }  # fmt: skip
 """End with free retries -> field of `Tries`."""
-FLOOR_RESERVED = 1.5
-FLOOR_SILENT = 2.1
-FLOOR_PEAK_MIB = 1024
-FLOOR_RISE = 1.25
-"""The known need of a task that ran out of memory is the largest of: the size in its log, its reservation times
-FLOOR_RESERVED, its peak plus FLOOR_PEAK_MIB, and its earlier known need times FLOOR_RISE. If its log does not contain a
-size, or the reservation was the user's own number, the factor is FLOOR_SILENT: most such sizes are too small by half,
-so one retry is enough."""
-
 BOOKED_MOST = 0.95
 """The part of the largest GPU that a task books at most if only a factor makes its known need larger."""
 
@@ -81,14 +74,17 @@ class Next(Struct, frozen=True, kw_only=True):
     """It ran out of memory with a GPU to itself, and ends."""
 
 
-def floor(had: Had, before_mib: int) -> int:
+_GROWTH = Growth()
+
+
+def floor(had: Had, before_mib: int, growth: Growth = _GROWTH) -> int:
     """Return the known need of a task that ran out of memory, in MiB; always more than `before_mib`."""
-    factor = FLOOR_SILENT if had.wanted_mib is None or had.by_user else FLOOR_RESERVED
-    found = [int(factor * had.reserved_mib), int(FLOOR_RISE * before_mib), before_mib + 1]
+    factor = growth.silent if had.wanted_mib is None or had.by_user else growth.sized
+    found = [int(factor * had.reserved_mib), int(growth.known * before_mib), before_mib + 1]
     if had.wanted_mib is not None:
-        found.append(had.wanted_mib)
+        found.append(math.ceil(growth.wanted * had.wanted_mib))
     if had.peak_mib is not None:
-        found.append(had.peak_mib + FLOOR_PEAK_MIB)
+        found.append(had.peak_mib + growth.peak_mib)
     return max(found)
 
 
@@ -99,7 +95,7 @@ def _booking(needs_mib: int, end: End) -> int:
     then a few MiB of another process, such as the MPS server, would keep it waiting for as long as that process runs.
     """
     had, most_mib = end.had, int(BOOKED_MOST * end.largest_mib)
-    shown_mib = max(had.room_mib, had.wanted_mib or 0, had.peak_mib or 0) * FLOOR_RISE
+    shown_mib = max(had.room_mib, had.wanted_mib or 0, had.peak_mib or 0) * end.settings.growth.known
     is_shown = had.is_alone or max(shown_mib, end.floor_mib + 1) > most_mib
     return needs_mib if is_shown else min(needs_mib, most_mib)
 
@@ -122,8 +118,16 @@ def after_move(index: int, tries: Tries, floor_mib: int) -> Next:
 
 def _after_failure(end: End) -> Next:
     counted = replace(end.tries, failed=end.tries.failed + 1)
-    is_retried = counted.failed <= end.settings.retries
+    is_retried = _is_paid(end, counted, counted.failed, end.settings.retries)
     return Next(is_retried=is_retried, why=end.reason, tries=counted, floor_mib=end.floor_mib)
+
+
+def _is_paid(end: End, counted: Tries, used: int, limit: int) -> bool:
+    """Return whether a further attempt is paid: by `limit` for this reason, or by --retries for all reasons."""
+    if end.settings.pays == "retries":
+        used = counted.failed + counted.own_memory + counted.neighbour_memory + counted.neighbour_fault + counted.device
+        limit = end.settings.retries
+    return used <= limit
 
 
 def _after_memory(end: End) -> Next:
@@ -131,18 +135,19 @@ def _after_memory(end: End) -> Next:
     is_suspected = end.kind == "gpu memory suspected"
     if is_suspected and tries.suspected:
         return _after_failure(end)
-    needs = _booking(floor(had, end.floor_mib), end)
+    needs = _booking(floor(had, end.floor_mib, settings.growth), end)
     counted = replace(
         tries,
         own_memory=tries.own_memory + 1,
         suspected=tries.suspected + is_suspected,
         was_alone=tries.was_alone or had.is_alone,
     )
-    if had.is_alone:
+    if had.is_alone or (settings.policy == "slots" and had.room_mib >= largest_mib):
         is_sized = had.room_mib < UNKNOWN_MIB
         said = "out of GPU memory with a GPU to itself" + (f" ({gib_text(had.room_mib)})" if is_sized else "")
         # Only one larger GPU is tried: `was_alone` shows that this was done.
-        is_retried = not tries.was_alone and UNKNOWN_MIB > largest_mib > had.room_mib and settings.oom_retries > 0
+        has_larger = not tries.was_alone and UNKNOWN_MIB > largest_mib > had.room_mib
+        is_retried = has_larger and _is_paid(end, counted, 1, settings.oom_retries)
         if is_retried:
             why = f"{said}; again on a larger GPU ({gib_text(largest_mib)})"
         elif is_sized:
@@ -162,10 +167,9 @@ def _after_memory(end: End) -> Next:
     said += f", had {had.reserved_mib / 1024:.1f} reserved)"
     if had.by_user:
         said += f"; --gpu-mem={had.reserved_mib}M is too small"
-    if counted.own_memory > settings.oom_retries:
-        return Next(
-            is_retried=False, why=f"{said}; --oom-retries={settings.oom_retries}", tries=counted, floor_mib=needs
-        )
+    if not _is_paid(end, counted, counted.own_memory, settings.oom_retries):
+        limit = settings.retries if settings.pays == "retries" else settings.oom_retries
+        return Next(is_retried=False, why=f"{said}; --{settings.pays}={limit}", tries=counted, floor_mib=needs)
     roomier = max(needs, roomier_mib(had.room_mib))
     is_last = counted.own_memory >= settings.oom_retries
     wants_alone = is_last or settings.recovery == "exclusive" or settings.policy not in BOOKING or roomier > largest_mib
@@ -184,10 +188,13 @@ def _after_others(end: End) -> Next:
     """Return what follows if a neighbour or the device ended the attempt: a few free retries."""
     name = _FREE_COUNTERS[end.kind]
     count = getattr(end.tries, name)
+    counted = replace(end.tries, **{name: count + 1})
+    if end.settings.pays == "retries":
+        is_retried = _is_paid(end, counted, 0, 0)
+        return Next(is_retried=is_retried, why=end.reason, tries=counted, floor_mib=end.floor_mib)
     if count >= FREE_TRIES:
         is_memory = end.kind == "neighbour's memory"
         return _after_memory(replace(end, kind="gpu memory")) if is_memory else _after_failure(end)
-    counted = replace(end.tries, **{name: count + 1})
     # Alone, a fault is the task's own. A task that faults ended twice may be the cause.
     wants_alone = end.kind == "neighbour's fault" and (end.had.is_suspect or count > 0)
     why = f"{end.reason}; runs again" + (" with a GPU to itself" if wants_alone else "")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Container, Iterator, Mapping
 
 from msgspec import Struct
 
-from ..records import Outcome, Run
+from ...packing import Need, need_from_before
+from ..records import Ended, Outcome, Run
 from ..rules import deal
-from ..rules.memory_caps import ALONE_AFTER, Memory
 from .claims import Claims
 
 
@@ -20,17 +20,8 @@ class Turn(Struct, frozen=True):
     attempt: int = 1
     after: Outcome | None = None
     """How the attempt before it ended."""
-    memory: Memory = Memory()
+    need: Need = Need()
     """The memory need that the earlier attempts have shown."""
-
-    @property
-    def alone(self) -> bool:
-        """Return whether the attempt gets a GPU without other tasks of the run.
-
-        True after ALONE_AFTER attempts out of GPU memory. The measured need may be too small: a program that asks for
-        much memory at once fails before that memory is in use.
-        """
-        return self.memory.failures >= ALONE_AFTER
 
 
 class Feeder:
@@ -42,10 +33,10 @@ class Feeder:
         ranks: range,
         done: Container[int],
         claims: Claims | None,
-        known: Mapping[int, Memory] | None = None,
+        known: Mapping[int, Need] | None = None,
     ) -> None:
         """Prepare the tasks of `ranks`. `known`: tasks whose last attempt, in an earlier job, ran out of GPU memory."""
-        self.known: Mapping[int, Memory] = known or {}
+        self.known: Mapping[int, Need] = known or {}
         self._run = run
         self._done = done
         self._claims = claims
@@ -138,20 +129,17 @@ class Feeder:
         """Put an attempt back at the head of the queue, because it could not start for a passing reason."""
         self._back.append(turn)
 
-    def again(self, turn: Turn, outcome: Outcome, memory: Memory) -> bool:
-        """Queue the next attempt of a failed task; return False if it has no retries left or the feeder is closed.
-
-        `memory`: the need that is known now.
-        """
-        if self.closed or outcome in ("done", "saved", "unfinished") or turn.attempt > self._run.retries:
+    def again(self, turn: Turn, outcome: Outcome, need: Need) -> bool:
+        """Queue the next attempt of a task; return False if the feeder is closed. `need`: what is known now."""
+        if self.closed:
             return False
-        self._again.append(Turn(turn.task, turn.attempt + 1, outcome, memory))
+        self._again.append(Turn(turn.task, turn.attempt + 1, outcome, need))
         return True
 
     @property
     def memory_failures(self) -> int:
         """Return the most out-of-GPU-memory attempts of one task, among the tasks that wait to run again."""
-        return max((turn.memory.failures for turn in self._again), default=0)
+        return max((turn.need.failures for turn in self._again), default=0)
 
     @property
     def waiting(self) -> int:
@@ -161,3 +149,9 @@ class Feeder:
     def left(self) -> int | None:
         """Return how many tasks of this node have not begun; None: nodes share a queue."""
         return None if self._total is None else self._total - self._dealt
+
+
+def known_needs(last: Mapping[int, Ended]) -> dict[int, Need]:
+    """Return the needs of tasks from their last attempts (`last`) in earlier jobs, if they ran out of GPU memory."""
+    found = {task: one for task, one in last.items() if one.outcome == "gpu memory"}
+    return {task: need_from_before(one.gpu_cap_mib, one.peak_gpu_mib) for task, one in found.items()}

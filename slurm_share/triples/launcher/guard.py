@@ -33,11 +33,11 @@ from .. import result_files, run_folder
 from ..kept_script import ScriptChoice
 from ..records import Run
 from ..result_files import Results
-from ..rules import deal, memory_caps, outcomes, together
+from ..rules import deal, outcomes, together
 from . import leftovers, pauses, task_process, watchdog
 from . import node as nodes
 from .claims import Claims
-from .feeder import Feeder
+from .feeder import Feeder, known_needs
 from .loop import COMMAND_SIGNALS, SIGNALS, STOPS, Loop
 from .node import Node
 from .strategy import Shared
@@ -85,7 +85,7 @@ def launch_node(
                 say(f"told to end before any task was started on {node.name}")
                 nodes.tell_failed(run, folder, environ, "its launcher was told to end")
                 return 1
-            ranks, known = range(node.first_rank, node.last_rank + 1), memory_caps.from_before(out_of_memory)
+            ranks, known = range(node.first_rank, node.last_rank + 1), known_needs(out_of_memory)
             table = Table(len(node.workers))
             shared = Shared(
                 run=run,

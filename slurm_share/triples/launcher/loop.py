@@ -27,11 +27,11 @@ from .. import run_folder
 from ..records import ENV_ATTEMPT, ENV_TASK, Ended, Outcome
 from ..rules import deal, failing, moved, outcomes, together
 from . import environment, leftovers, task_logs, task_process
-from .even_caps import EvenCaps
 from .feeder import Turn
 from .node import blank_result, on_gpu
 from .rates import Rates
 from .running import Running
+from .slots import Slots
 from .strategy import Shared, Strategy
 from .task_logs import TaskLogs
 from .task_process import NO_PROCESSES
@@ -98,7 +98,7 @@ class Loop:
 
             self.strategy = Together(shared, shared.rendezvous)
         elif run.pack is None:
-            self.strategy = EvenCaps(shared)
+            self.strategy = Slots(shared)
         else:
             from .packed import Packed
 

@@ -29,13 +29,12 @@ from ...spmd.errors import SpmdError
 from .. import rendezvous_files, run_folder
 from ..records import ENV_JOB_TASKS, Ended, Place, Run, Worker
 from ..rules import triple
-from ..rules.memory_caps import Budget
 from . import slot_assignment
 from .slot_assignment import Here, Own, SlotAssignment
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from ...packing import Bookings, GpuFacts
+    from ...packing import Bookings, Budget, GpuFacts
 
 
 class Node(Struct, frozen=True, kw_only=True):

@@ -13,9 +13,8 @@ from ...core.text import fold
 from ...node.gpus import binding
 from ...node.gpus import driver as nvml
 from ...node.records import Gpu
-from ...packing import Bookings, GpuFacts
+from ...packing import Bookings, Budget, GpuFacts
 from ...share import BACKEND_MPS, Host, Slot, limits, registry
-from ..rules.memory_caps import Budget
 from ..rules.packed_gpus import gpu_facts
 from . import slot_assignment
 from .slot_assignment import Here, SlotAssignment, cannot_run

@@ -157,8 +157,8 @@ class Packed(strategy.Strategy):
     def _has_host_room(self) -> bool:
         """Return whether the host has memory for one more task as large as the largest that ran out of it."""
         tasks = list(self.running.values())
-        need = outcomes.need_mib(None, [self._host_peak_mib])
-        return outcomes.has_room(need, self.sampler.host(tasks), len(self._starts))
+        need = packing.need_mib(None, [self._host_peak_mib])
+        return packing.has_room(need, self.sampler.host(tasks), len(self._starts))
 
     def _take_new(self, now: float) -> None:
         """Take new tasks for the board's window; if nodes share the list, one task that `Board.takes` chooses."""

@@ -6,7 +6,7 @@ import time
 
 from msgspec import UNSET, Struct, UnsetType, field
 
-from ..rules.memory_caps import Allowance
+from ...packing import Allowance
 from .feeder import Turn
 
 

@@ -1,6 +1,6 @@
 """The interface between the loop and a strategy, which chooses each start, its GPU and its memory cap.
 
-The loop starts and watches tasks in the same way for both strategies: `even_caps.EvenCaps` for workers that have a
+The loop starts and watches tasks in the same way for both strategies: `slots.Slots` for workers that have a
 fixed GPU and cap, `packed.Packed` for tasks that get a GPU when they start.
 """
 

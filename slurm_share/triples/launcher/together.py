@@ -17,9 +17,9 @@ from .. import rank_python, run_folder
 from ..records import Outcome
 from ..rules import together
 from . import strategy, task_process
-from .even_caps import EvenCaps
 from .rendezvous import Rendezvous, clause
 from .running import Running
+from .slots import Slots
 
 CLOSE_S = 2.0
 """Seconds for the rendezvous process to end when it is told to."""
@@ -30,7 +30,7 @@ LAST_S = 3 * LOST_S
 lost node, and longer than ranks get until SIGKILL."""
 
 
-class Together(EvenCaps):
+class Together(Slots):
     """Start the ranks of a node, and end them together."""
 
     def __init__(self, shared: strategy.Shared, rendezvous: Rendezvous) -> None:
@@ -154,6 +154,6 @@ class Together(EvenCaps):
         return int(self._last is None or self._last.left() > 0)
 
     def sentences(self) -> list[str]:
-        """End the rendezvous process, and return the sentences of EvenCaps."""
+        """End the rendezvous process, and return the sentences of Slots."""
         self.rendezvous.close(CLOSE_S)
         return super().sentences()

@@ -1,18 +1,24 @@
-"""Name the outcome of an attempt, and decide whether there is memory for a further one."""
+"""Name the outcomes of attempts, and say what had too little memory and what helps."""
 
 from __future__ import annotations
 
 import errno
+import math
 from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
 from ...core.text import counted
-from ...node.records import MemoryLimit, MemoryUse
+from ...node.records import MemoryLimit
 from ..records import Outcome
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from ...packing import EndKind
+    from ...packing import Budget, EndKind
 
+RETRIES_ENOUGH = 2
+"""Retries after which a task has had a GPU alone."""
+_GIB_MIB = 1024
 RESERVE = 0.02
 """Part of a GPU's memory kept free for driver and fragmentation, as in `Settings.memory_reserve_percent`."""
 
@@ -87,24 +93,81 @@ def why_not_started(program: str, error: OSError, head: bytes) -> str:
     return f"{program}: {error.strerror}"
 
 
-def need_mib(own_peak_mib: int | None, peaks_mib: Sequence[int]) -> int | None:
-    """Return the expected need of a task: the largest peak of it and of other tasks of the run; None: not known."""
-    seen = [peak for peak in (own_peak_mib, *peaks_mib) if peak]
-    return max(seen) if seen else None
+class Lost(Struct, frozen=True):
+    """A task that ran out of GPU memory, under a cap or alone on a GPU, and has no attempt left."""
+
+    cap_mib: int | None
+    """Largest cap under which an attempt ran out of memory; None: there was no cap."""
+    need_mib: int | None = None
+    """Least need: the measured use of an attempt plus its failed allocation. None: not known."""
+    was_alone: bool = False
 
 
-def has_room(need: int | None, room: MemoryUse | None, running: int) -> bool:
-    """Return whether a task with a need (None: not known) fits into the free memory.
+def gpu_memory_text(cap_mib: int | None, peak_mib: int | None, asked_mib: int | None, *, is_alone: bool) -> str:
+    """Return the text after "out of GPU memory": the cap in force, and the known need."""
+    if cap_mib is not None:
+        found = [f"its memory cap was {cap_mib} MiB"]
+    else:
+        found = ["it was alone on its GPU, without a cap" if is_alone else "it had no memory cap"]
+    if peak_mib is not None:
+        found.append(f"it used up to {peak_mib} MiB")
+    if asked_mib is not None:
+        found.append(f"it asked for {asked_mib} MiB{'' if peak_mib is None else ' more'}")
+    return ", ".join(found)
 
-    Running tasks may grow to the same need, so each counts with the larger of its use and `need`. Always True if no
-    task of ours runs there: there is nothing to wait for.
+
+def gpu_memory_advice(
+    lost: Sequence[Lost], budgets: Sequence[Budget], retries: int, *, is_number_fixed: bool = False
+) -> str:
+    """Return the advice at the end of a node's part of a run: the options for the next run.
+
+    lost: at least one task that ran out of memory, under a cap or alone on a GPU, and has no attempt left. budgets: of
+    the node's GPUs. is_number_fixed: the user wrote the number of tasks on a GPU, so fewer processes do not make the
+    caps larger.
     """
-    if running == 0:
-        return True
-    if need is None or room is None:
-        return False
-    # A task that started after the last sample counts with 0.
-    ours = list(room.tasks_mib) + [0] * (running - len(room.tasks_mib))
-    others = max(room.used_mib - sum(ours), 0)
-    committed = sum(max(need, one) for one in ours)
-    return room.total_mib * (1 - RESERVE) - others - committed >= need
+    most = max(budget.total_mib for budget in budgets)
+    alone = [one for one in lost if one.was_alone]
+    capped = [one for one in lost if not one.was_alone]
+    if not alone:
+        return _advice_of_capped(capped, budgets, retries, is_number_fixed=is_number_fixed)
+    less = f"alone on a GPU, where tasks can have {most} MiB; make tasks smaller (for example the batch size)"
+    if capped:
+        first = _advice_of_capped(capped, budgets, retries, is_number_fixed=is_number_fixed)
+        return f"{first}; {len(alone)} more ran out of GPU memory {less}"
+    what = counted(len(lost), "task")
+    caps = [one.cap_mib for one in alone if one.cap_mib is not None]
+    under = f"under a cap of {max(caps)} MiB, and " if caps else ""
+    return f"{what} ran out of GPU memory {under}{less}"
+
+
+def _advice_of_capped(lost: Sequence[Lost], budgets: Sequence[Budget], retries: int, *, is_number_fixed: bool) -> str:
+    cap_mib = max(one.cap_mib or 0 for one in lost)
+    need_mib = max(one.need_mib or 0 for one in lost)
+    said = f"{counted(len(lost), 'task')} ran out of GPU memory under a cap of {cap_mib} MiB"
+    most = max(budget.total_mib for budget in budgets)
+    again = [f"--retries {RETRIES_ENOUGH}, which runs them with a larger cap and then alone on a GPU"]
+    is_most = most == cap_mib and not any(budget.is_overcommitted for budget in budgets)
+    if retries >= RETRIES_ENOUGH or is_most:
+        again = []
+    fewer = "a smaller number in --share-gpu=N" if is_number_fixed else "fewer processes on a node"
+    if is_most and not any(budget.is_whole for budget in budgets):
+        return f"{said}, all that the job's part of a GPU gives; write {fewer}, or make tasks smaller"
+    if need_mib <= cap_mib:
+        larger = [f"--share-gpu=mem=SIZE with more than {cap_mib}M"] if cap_mib < most else []
+        return f"{said}; write {_either([fewer, *larger, *again])}"
+    said += f" and {'needs' if len(lost) == 1 else 'need'} at least {need_mib} MiB"
+    size = math.ceil(need_mib / _GIB_MIB) * _GIB_MIB if need_mib > _GIB_MIB else need_mib
+    at_most = sum(budget.total_mib // size for budget in budgets)
+    if at_most < 1:
+        return f"{said}, more than the {most} MiB that a GPU of this node has for tasks"
+    is_less = at_most < sum(budget.slots for budget in budgets)
+    node_limit = f" and at most {at_most} processes on a node" if is_less else ""
+    text = f"{size}M" if size % _GIB_MIB else f"{size // _GIB_MIB}G"
+    return f"{said}; write {', or '.join([f'--share-gpu=mem={text}{node_limit}', *again])}"
+
+
+def _either(options: Sequence[str]) -> str:
+    """Return options as text: "a", "a or b", "a, b, or c"."""
+    if len(options) < 3:
+        return " or ".join(options)
+    return f"{', '.join(options[:-1])}, or {options[-1]}"

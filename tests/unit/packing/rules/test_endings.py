@@ -168,3 +168,20 @@ def test_what_a_program_wanted_is_what_it_had_and_what_it_asked_for():
 def test_a_size_that_no_memory_has_is_none():
     tail = b"Tried to allocate 2.00 GiB. this process has " + b"9" * 400 + b" GiB memory in use"
     assert log_messages.wanted_mib(tail, 7) == 2048 + 7
+
+
+@pytest.mark.parametrize(
+    ("log", "mib"),
+    [
+        (b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total", 2048),
+        (b"Tried to allocate 20.50 MiB", 21),
+        (b"RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.", 4096),
+        (b"Failed to allocate request for 2.0GiB (2147483648B) on device ordinal 0", 2048),
+        (b"cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 1,073,741,824 bytes (allocated so far", 1024),
+        (b"Tried to allocate 1.00 GiB\nTried to allocate 3.00 GiB", 3072),
+        (b"CUDA out of memory", None),
+        (b"Tried to allocate 0 bytes", None),
+    ],
+)
+def test_what_a_program_asked_for_in_vain(log, mib):
+    assert log_messages.asked_mib(log) == mib

@@ -2,11 +2,12 @@
 
 import pytest
 
+from slurm_share.packing.records import Tries
+from slurm_share.packing.rules.slots import Need
 from slurm_share.triples.launcher.claims import Claims
-from slurm_share.triples.launcher.feeder import Feeder, Turn
-from slurm_share.triples.records import Run
+from slurm_share.triples.launcher.feeder import Feeder, Turn, known_needs
+from slurm_share.triples.records import Ended, Run
 from slurm_share.triples.rules import deal
-from slurm_share.triples.rules.memory_caps import Memory
 
 
 def a_run(tasks, processes, **more):
@@ -48,21 +49,18 @@ def test_two_nodes_share_a_queue_and_no_task(tmp_path):
     assert sorted(found) == [task for task in range(100) if task not in (7, 50)]
 
 
-def test_a_failed_attempt_comes_again_as_often_as_allowed():
+def test_a_failed_attempt_comes_again():
     feeder = Feeder(a_run(1, 1, retries=2), range(1), set(), None)
     turn = feeder.next(0, always)
-    attempts = [turn.attempt]
-    while feeder.again(turn, "failed", turn.memory):
-        turn = feeder.next(0, always)
-        attempts.append(turn.attempt)
-    assert attempts == [1, 2, 3]
+    assert feeder.again(turn, "failed", turn.need)
+    assert feeder.next(0, always) == Turn(0, 2, "failed")
     assert feeder.next(0, always) is None
 
 
 def test_waiting_for_memory_is_no_attempt():
     feeder = Feeder(a_run(2, 1, retries=1), range(1), set(), None)
     turn = feeder.next(0, always)
-    assert feeder.again(turn, "gpu memory", Memory(1, None, 2400))
+    assert feeder.again(turn, "gpu memory", Need(Tries(own_memory=1), 2400))
 
     def no_room(turn):
         return turn.after != "gpu memory"
@@ -71,29 +69,29 @@ def test_waiting_for_memory_is_no_attempt():
     for _ in range(10):
         assert feeder.next(0, no_room) is None
     assert feeder.waiting == 1
-    assert feeder.next(0, always) == Turn(0, 2, "gpu memory", Memory(1, None, 2400))
+    assert feeder.next(0, always) == Turn(0, 2, "gpu memory", Need(Tries(own_memory=1), 2400))
 
 
 def test_what_ran_out_of_memory_in_an_earlier_job_is_known():
-    known = {1: Memory(1, 3323, 3000)}
+    known = {1: Need(Tries(own_memory=1), 6646)}
     feeder = Feeder(a_run(3, 1), range(1), set(), None, known)
 
     def no_room(turn):
-        return turn.memory.failures == 0
+        return turn.need.failures == 0
 
     assert [feeder.next(0, no_room) for _ in range(4)] == [Turn(0), None, Turn(2), None]
     assert (feeder.waiting, feeder.memory_failures, feeder.left()) == (1, 1, 0)
-    assert feeder.next(0, always) == Turn(1, 1, "gpu memory", Memory(1, 3323, 3000))
+    assert feeder.next(0, always) == Turn(1, 1, "gpu memory", Need(Tries(own_memory=1), 6646))
 
 
 def test_nothing_starts_after_closing():
     feeder = Feeder(a_run(4, 1, retries=5), range(1), set(), None)
     turn = feeder.next(0, always)
-    assert feeder.again(turn, "failed", turn.memory)
+    assert feeder.again(turn, "failed", turn.need)
     feeder.closed = True
     assert feeder.next(0, always) is None
     assert feeder.waiting == 0
-    assert not feeder.again(turn, "failed", turn.memory)
+    assert not feeder.again(turn, "failed", turn.need)
 
 
 def test_what_is_left_is_counted():
@@ -109,3 +107,17 @@ def test_a_look_at_the_next_task_of_a_shared_queue_claims_nothing(tmp_path):
     assert (first.peek(), second.peek(), first.peek()) == (2, 2, 2)
     assert (second.take(), first.peek(), first.take(), second.peek()) == (2, 3, 3, 4)
     assert [first.take(), first.take(), first.take(), first.peek(), second.peek()] == [4, 5, None, None, None]
+
+
+def test_tasks_that_ran_out_of_memory_in_earlier_jobs_are_known():
+    last = {
+        task: Ended(task=task, rank=0, attempt=1, outcome=outcome, node="n1", job="7", started=1.0, seconds=1.0, **more)
+        for task, outcome, more in [
+            (0, "done", {}),
+            (1, "gpu memory", {"gpu_cap_mib": 3323, "peak_gpu_mib": 3000}),
+            (2, "failed", {}),
+            (3, "gpu memory", {}),
+        ]
+    }
+    found = known_needs(last)
+    assert {task: (one.failures, one.floor_mib) for task, one in found.items()} == {1: (1, 6646), 3: (1, 1)}

@@ -1,59 +1,19 @@
-"""The room for a further attempt, and the advice after host memory."""
+"""The sentences about tasks that ran out of memory of the host or of a GPU."""
 
 import pytest
 
-from slurm_share.node.records import MemoryLimit, MemoryUse
-from slurm_share.packing import asked_mib
-from slurm_share.triples.rules.outcomes import has_room, host_memory_advice, host_memory_text, need_mib
-
-
-def test_the_need_is_the_largest_that_was_seen():
-    assert need_mib(100, [200, 2400]) == 2400
-    assert need_mib(None, [0, 0]) is None
-    assert need_mib(None, []) is None
-
-
-@pytest.mark.parametrize(
-    ("log", "mib"),
-    [
-        (b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total", 2048),
-        (b"Tried to allocate 20.50 MiB", 21),
-        (b"RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.", 4096),
-        (b"Failed to allocate request for 2.0GiB (2147483648B) on device ordinal 0", 2048),
-        (b"cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 1,073,741,824 bytes (allocated so far", 1024),
-        (b"Tried to allocate 1.00 GiB\nTried to allocate 3.00 GiB", 3072),
-        (b"CUDA out of memory", None),
-        (b"Tried to allocate 0 bytes", None),
-    ],
+from slurm_share.node.records import MemoryLimit
+from slurm_share.packing import Budget
+from slurm_share.triples.rules.outcomes import (
+    Lost,
+    gpu_memory_advice,
+    gpu_memory_text,
+    host_memory_advice,
+    host_memory_text,
 )
-def test_what_a_program_asked_for_in_vain(log, mib):
-    assert asked_mib(log) == mib
 
-
-@pytest.mark.parametrize(
-    ("need", "room", "running", "expected"),
-    [
-        # An empty GPU has room for anything.
-        (None, None, 0, True),
-        (99_999, MemoryUse(32_768, 32_000), 0, True),
-        (2400, MemoryUse(32_768, 29_000, ()), 0, True),
-        # Without figures, one waits for an empty GPU.
-        (None, MemoryUse(32_768, 0), 1, False),
-        (2400, None, 1, False),
-        # 32,768 less 2 % is 32,112; 13 x 2,400 = 31,200.
-        (2400, MemoryUse(32_768, 12 * 2400, (2400,) * 12), 12, True),
-        (2400, MemoryUse(32_768, 13 * 2400, (2400,) * 13), 13, False),
-        # A task that has just begun counts with what it will want.
-        (2400, MemoryUse(32_768, 0, (0,) * 13), 13, False),
-        (2400, MemoryUse(32_768, 0, ()), 13, False),
-        # Others on the GPU count with what they have.
-        (2400, MemoryUse(32_768, 29_000 + 1000, (1000,)), 1, False),
-    ],
-)
-def test_room_on_a_gpu_of_32_gib(need, room, running, expected):
-    assert has_room(need, room, running) is expected
-
-
+GPU = Budget(3323, 79769, 24, is_whole=True)
+"""24 slots of 80 GiB: [1,48] on two of them."""
 JOB, NODE = MemoryLimit(1000), MemoryLimit(2000, is_machine=True)
 
 
@@ -89,3 +49,87 @@ def test_a_kill_for_host_memory_names_limit_and_peak(limit, peak, expected):
 )  # fmt: skip
 def test_the_advice_after_host_memory_is_what_can_help(limit, peak, processes, retries, can_ask_more, expected):
     assert host_memory_advice(3, limit, peak, processes, retries, can_ask_more=can_ask_more) == expected
+
+
+def test_the_reason_names_the_cap_and_the_need():
+    assert gpu_memory_text(3323, 3000, 2700, is_alone=False) == (
+        "its memory cap was 3323 MiB, it used up to 3000 MiB, it asked for 2700 MiB more"
+    )
+    assert gpu_memory_text(3323, None, 6000, is_alone=False) == "its memory cap was 3323 MiB, it asked for 6000 MiB"
+    assert gpu_memory_text(None, None, None, is_alone=True) == "it was alone on its GPU, without a cap"
+    assert gpu_memory_text(None, 10, None, is_alone=False) == "it had no memory cap, it used up to 10 MiB"
+
+
+RETRIES = "--retries 2, which runs them with a larger cap and then alone on a GPU"
+ALONE = "alone on a GPU, where tasks can have 79769 MiB; make tasks smaller (for example the batch size)"
+
+
+@pytest.mark.parametrize(
+    ("lost", "expected"),
+    [
+        (
+            [Lost(3323, 6000)] * 48,
+            "48 tasks ran out of GPU memory under a cap of 3323 MiB and need at least 6000 MiB; write "
+            f"--share-gpu=mem=6G and at most 24 processes on a node, or {RETRIES}",
+        ),
+        (
+            [Lost(3323)],
+            "1 task ran out of GPU memory under a cap of 3323 MiB; write fewer processes on a node, "
+            f"--share-gpu=mem=SIZE with more than 3323M, or {RETRIES}",
+        ),
+        (
+            [Lost(3323, 90_000)],
+            "1 task ran out of GPU memory under a cap of 3323 MiB and needs at least 90000 MiB, more than the 79769 "
+            "MiB that a GPU of this node has for tasks",
+        ),
+        (
+            [Lost(6646, was_alone=True)],
+            f"1 task ran out of GPU memory under a cap of 6646 MiB, and {ALONE}",
+        ),
+        # Tasks that began alone, since those before them had shown that the caps are too small
+        ([Lost(None, 90_000, was_alone=True)] * 2, f"2 tasks ran out of GPU memory {ALONE}"),
+        (
+            [Lost(1_048_576), Lost(None, was_alone=True), Lost(3323, was_alone=True)],
+            "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or "
+            f"{RETRIES}; 2 more ran out of GPU memory {ALONE}",
+        ),
+        # --share-gpu=mem=1T: there is no larger cap
+        (
+            [Lost(1_048_576)],
+            "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or " + RETRIES,
+        ),
+    ],
+)
+def test_the_way_out_is_a_line_to_write(lost, expected):
+    assert gpu_memory_advice(lost, [GPU, GPU], 0) == expected
+
+
+def test_where_all_fit_with_the_right_cap_the_line_is_that_cap():
+    budget = Budget(500, 79769, 8, is_whole=True)
+    assert "; write --share-gpu=mem=900M, or --retries 2" in gpu_memory_advice([Lost(500, 900)], [budget], 0)
+
+
+PART = Budget(19942, 19942, 1, is_whole=False)
+"""One of the four slots of a GPU, which is all that the job holds."""
+
+
+@pytest.mark.parametrize(
+    ("budget", "lost", "options", "words"),
+    [
+        # --share-gpu=2 and one process on each GPU: fewer processes would change nothing.
+        (Budget(39884, 79769, 1, is_whole=True), Lost(39884), {"is_number_fixed": True},
+         f"write a smaller number in --share-gpu=N, --share-gpu=mem=SIZE with more than 39884M, or {RETRIES}"),
+        (Budget(39884, 79769, 1, is_whole=True), Lost(39884, 60_000), {"is_number_fixed": True},
+         f"write --share-gpu=mem=59G, or {RETRIES}"),
+        # After two retries a task has had all; one that had not (--max-failures) needs no third.
+        (GPU, Lost(3323), {"retries": 2},
+         "write fewer processes on a node or --share-gpu=mem=SIZE with more than 3323M"),
+        (PART, Lost(19942), {"is_number_fixed": True},
+         "all that the job's part of a GPU gives; write a smaller number in --share-gpu=N, or make tasks smaller"),
+        (PART, Lost(19942), {},
+         "all that the job's part of a GPU gives; write fewer processes on a node, or make tasks smaller"),
+    ],
+)  # fmt: skip
+def test_no_advice_is_given_that_cannot_help(budget, lost, options, words):
+    said = gpu_memory_advice([lost], [budget], **{"retries": 0, **options})
+    assert said.endswith(words), said

@@ -1,0 +1,270 @@
+"""The strategy of triples without --pack: each worker has a fixed GPU and an even part of its memory as its cap.
+
+`packing.SlotPolicy` decides about caps, waiting and retries; this module collects what it needs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ...node.records import MemoryUse
+from ...packing import (
+    Budget,
+    EndFacts,
+    EndKind,
+    GpuFacts,
+    GpuState,
+    Need,
+    SlotPolicy,
+    asked_mib,
+    classify,
+    has_room,
+    judge_device,
+    need_mib,
+    wanted_mib,
+)
+from ...share import allocation, registry
+from ..records import Outcome
+from ..rules import outcomes
+from ..rules.outcomes import Lost
+from . import environment, strategy, task_process
+from .daemons import Daemons
+from .feeder import Turn
+from .running import Running
+from .sampler import Sampler
+
+
+class Slots(strategy.Strategy):
+    """Choose the next start of a node whose workers have fixed GPUs and even caps."""
+
+    def __init__(self, shared: strategy.Shared) -> None:
+        super().__init__(shared)
+        workers = self.node.workers
+        self._gpus = [() if worker.gpu is None else (worker.gpu.uuid,) for worker in workers]
+        self._places = [worker.place.gpu for worker in workers]
+        """Worker -> the position of its GPU; None: it has none."""
+        self._states = {
+            worker.gpu.uuid: GpuState(
+                GpuFacts(
+                    uuid=worker.gpu.uuid,
+                    index=worker.place.gpu,
+                    model=worker.gpu.name,
+                    total_mib=worker.gpu.memory_total_mib,
+                )
+            )
+            for worker in workers
+            if worker.gpu is not None and worker.place.gpu is not None
+        }
+        """GPU UUID -> whether it is in service."""
+        self._out_of_service: dict[str, list[int]] = {}
+        """GPU UUID -> workers that start nothing because it has failed."""
+        places = {place for place in self._places if place is not None}
+        has_known = bool(self.feeder.known)
+        self.policy = SlotPolicy(self.node.budgets, places, self.run.retries, has_known=has_known)
+        self.sampler = Sampler(self.running, bool(self._states), shared.host)
+        self.given_up: list[Lost] = []
+        """Tasks that ran out of memory under a cap, or alone on a GPU, and have no attempt left."""
+        self.host_crowded = False
+        self.daemons = Daemons([worker.gpu_slot for worker in workers])
+        self.gpu_peak_mib = self.host_peak_mib = 0
+        """Largest peaks of this node's tasks that have ended; 0: not known."""
+        self._judged: dict[int, tuple[EndKind, int | None]] = {}
+        """Task that has just ended -> how, and the memory that its log says it needed."""
+
+    # ---- The next start ----
+
+    def next(self, free: deque[int], idle: list[int]) -> tuple[int, Turn] | None:
+        self._return_workers(free)
+        while free:
+            worker = free.popleft()
+            if not self._is_in_service(worker):
+                continue
+            rank = self.node.workers[worker].rank
+            turn = self.feeder.next(rank, lambda turn, worker=worker: self._may_run(turn, worker))  # type: ignore[misc]
+            if turn is not None:
+                return worker, turn
+            idle.append(worker)
+        return None
+
+    def _is_in_service(self, worker: int) -> bool:
+        """Return whether the worker's GPU and daemon work; log once for each daemon if not."""
+        gpu = self.node.workers[worker].gpu
+        if gpu is not None and self._states[gpu.uuid].is_out:
+            self._out_of_service.setdefault(gpu.uuid, []).append(worker)
+            return False
+        why = self.daemons.why_gone(worker)
+        if why is None:
+            return True
+        place = self._places[worker]
+        if place is not None and place not in self.policy.unusable:
+            self.policy.unusable.add(place)
+            self.say(f"{why}; no further task starts on GPU {place} of {self.node.name}: it would run without a cap")
+        return False
+
+    def _return_workers(self, free: deque[int]) -> None:
+        """Free the workers of GPUs that are back in service."""
+        for uuid in [uuid for uuid in self._out_of_service if not self._states[uuid].is_out]:
+            free.extend(self._out_of_service.pop(uuid))
+
+    def _may_run(self, turn: Turn, worker: int) -> bool:
+        """Return whether an attempt has room. First attempts are checked only after a task has run out of memory."""
+        place, policy = self._places[worker], self.policy
+        if place is not None and self._budget(worker) is not None:
+            if policy.has_larger_caps:
+                there = [one.allowed for one in self._on_same_gpu(worker)]
+                if not policy.has_cap_for(place, turn.need, there, self.feeder.memory_failures):
+                    return False
+            needs_room = place in policy.crowded and not turn.need.failures
+        else:
+            if policy.reserved is not None or turn.need.wants_alone:
+                running = len(self._on_same_gpu(worker))
+                if not policy.may_try_without_cap(place, turn.need, running):
+                    return False
+                if turn.need.wants_alone:
+                    return True
+            needs_room = turn.after == "gpu memory" or place in policy.crowded
+        if needs_room and place is not None:
+            others = self._on_same_gpu(worker)
+            peaks = [self.gpu_peak_mib, *(one.gpu_peak_mib or 0 for one in self.running.values())]
+            if not has_room(need_mib(turn.need.known_mib, peaks), self._room(worker, others), len(others)):
+                return False
+        if turn.after == "host memory" or self.host_crowded:
+            tasks = self._running_tasks()
+            return has_room(need_mib(None, [self.host_peak_mib]), self.sampler.host(tasks), len(tasks))
+        return True
+
+    def _budget(self, worker: int) -> Budget | None:
+        place = self._places[worker]
+        return None if place is None else self.node.budgets.get(place)
+
+    def _running_tasks(self) -> list[Running]:
+        return [*self.running.values(), *self.starting.values()]
+
+    def _on_same_gpu(self, worker: int) -> list[Running]:
+        """Return the tasks that run, or are being started, on the GPU of a worker."""
+        place = self._places[worker]
+        return [one for one in self._running_tasks() if self._places[one.worker] == place]
+
+    def _room(self, worker: int, others: list[Running]) -> MemoryUse | None:
+        gpu = self.node.workers[worker].gpu
+        return None if gpu is None else self.sampler.gpu(gpu.uuid, list(others))
+
+    # ---- A start ----
+
+    def environment(self, task: Running) -> task_process.Environment | None:
+        task.allowed = allowed = self.policy.larger_allowance(self._places[task.worker], task.turn.need)
+        if allowed is None:
+            budget = self._budget(task.worker)
+            task.cap_mib = None if budget is None else budget.cap_mib
+            return None
+        task.cap_mib = allowed.cap_mib
+        worker = self.node.workers[task.worker]
+        if worker.gpu_slot is None or self.node.plan is None:
+            return None
+        gpu_slot = allocation.with_memory_cap(worker.gpu_slot, allowed.cap_mib)
+        variables = registry.slot_environment(self.node.plan, gpu_slot)
+        worker = replace(worker, rank=task.rank, gpu_slot=gpu_slot, environment=variables)
+        return task_process.Environment(environment.of_worker(self.common, self.run, self.node, worker))
+
+    # ---- An end ----
+
+    def judge(self, task: Running, facts: EndFacts) -> tuple[Outcome, str]:
+        if facts.code != 0:
+            self.daemons.clear()
+            facts = replace(facts, is_daemon_lost=self.daemons.why_gone(task.worker) is not None)
+        facts = self.sampler.with_sample(facts, self.gpus(task))
+        cap_mib, now_mib = task.cap_mib, task.gpu_now_mib
+        kind, why = classify(facts, now_mib / cap_mib if cap_mib and now_mib is not None else None)
+        if kind == "device":
+            kind, why = self._judge_device(why, facts, self.gpus(task))
+        found = outcomes.OUTCOMES[kind]
+        asked = asked_mib(facts.log_tail) if found == "gpu memory" else None
+        if found == "gpu memory":
+            is_alone = task.turn.need.wants_alone if task.allowed is None else task.allowed.is_alone
+            why += "; " + outcomes.gpu_memory_text(cap_mib, task.gpu_peak_mib, asked, is_alone=is_alone)
+        self._judged[task.turn.task] = kind, wanted_mib(facts.log_tail, task.gpu_peak_mib) or task.gpu_peak_mib
+        return found, why
+
+    def _judge_device(self, why: str, facts: EndFacts, uuids: Sequence[str]) -> tuple[EndKind, str]:
+        """Return whether the GPU of a task has failed; take it out of service, or give others back to it."""
+        its = [self._states[uuid] for uuid in uuids]
+        new = [gpu for gpu in its if not gpu.is_out]
+        kind, why, returned = judge_device(why, facts, its, self._states.values())
+        for gpu in new:
+            if gpu.is_out:
+                self._take_out(gpu, f"task {facts.task}: {why}")
+        for uuid in returned:
+            place = self._states[uuid].facts.index
+            self.policy.unusable.discard(place)
+            self.say(f"GPU {place} of {self.node.name} is in service again: {why}")
+        return kind, why
+
+    def _take_out(self, gpu: GpuState, why: str) -> None:
+        self.policy.unusable.add(gpu.facts.index)
+        self.say(f"{why}; no further task starts on GPU {gpu.facts.index} of {self.node.name}")
+
+    def finished(self, task: Running, outcome: Outcome) -> bool:
+        turn, place = task.turn, self._places[task.worker]
+        kind, needed_mib = self._judged.pop(turn.task, (None, None))
+        self.gpu_peak_mib = max(task.gpu_peak_mib or 0, self.gpu_peak_mib)
+        if outcome == "done":
+            self.policy.done_under_cap += task.allowed is None
+            return False
+        if outcome == "host memory":
+            self.host_peak_mib = max(task.rss_mib or 0, self.host_peak_mib)
+            self.host_crowded = self.sampler.watch_host = True
+        had = self.policy.had(place, turn.need, task.allowed, task.gpu_peak_mib, needed_mib)
+        coming = self.policy.after(kind or "not started", turn.need, had)
+        caps = [cap for cap in (turn.need.cap_mib, had.cap_mib) if outcome == "gpu memory" and cap is not None]
+        cap_mib = max(caps, default=turn.need.cap_mib)
+        if outcome == "gpu memory" and self.policy.learn(place, task.allowed, coming.floor_mib):
+            self._say_assumption(task.worker)
+        had_larger = outcome == "gpu memory" and task.allowed is not None
+        wants_alone = coming.wants_alone or turn.need.wants_alone or had_larger
+        need = Need(coming.tries, max(coming.floor_mib, turn.need.floor_mib), wants_alone, cap_mib)
+        if coming.is_retried and self.feeder.again(turn, outcome, need):
+            return True
+        if outcome == "gpu memory" and (cap_mib is not None or had.is_alone):
+            self.given_up.append(Lost(cap_mib, needed_mib, was_alone=had.is_alone))
+        return False
+
+    def _say_assumption(self, worker: int) -> None:
+        """Log that first attempts now begin with more memory than their slot's."""
+        allowed = self.policy.larger_allowance(self._places[worker], Need())
+        budget = self._budget(worker)
+        if allowed is None or budget is None or self.feeder.left() == 0:
+            return
+        more = "alone on a GPU" if allowed.is_alone else f"with {allowed.cap_mib} MiB, fewer at a time,"
+        self.say(
+            f"{self.policy.too_small} tasks of {self.node.name} ran out of GPU memory under a cap of {budget.cap_mib} "
+            f"MiB, more than were done; tasks start {more} until that changes"
+        )
+
+    def gpus(self, task: Running) -> tuple[str, ...]:
+        return self._gpus[task.worker]
+
+    def kind_of_work(self, task: Running) -> str | None:
+        return None if self.run.task_kind == "command" else self.run.name  # commands may count different units
+
+    # ---- The run ----
+
+    def tick(self) -> None:
+        for uuid, problem in self.sampler.broken(self._states).items():
+            gpu = self._states[uuid]
+            if not gpu.is_out:
+                gpu.is_out, gpu.problem = True, problem
+                self._take_out(gpu, f"the driver says: {problem}")
+            gpu.out_by = None
+        self.policy.reserve(self.feeder.memory_failures, [self._places[task.worker] for task in self._running_tasks()])
+
+    def sentences(self) -> list[str]:
+        if not self.given_up:
+            return []
+        budgets = tuple(self.node.budgets.values())
+        # With a plan of the Prolog, the user's own number of tasks on a GPU keeps the caps as they are.
+        is_number_fixed = self.run.share is not None and not self.run.is_share_computed and self.node.leases is not None
+        said = outcomes.gpu_memory_advice(self.given_up, budgets, self.run.retries, is_number_fixed=is_number_fixed)
+        return [f"{self.node.name}: {said}"]
