@@ -71,7 +71,7 @@ def _summarize(folder: Path, run: Run) -> int:
         _say(sentence)
     if run.kind == "llsub":  # for llmapreduce, its own script names the inputs
         _print(failed_tasks.lines_of(folder, run, found.account))
-    return run_folder.read_exit_code(folder) or found.account.exit_code
+    return run_folder.read_exit_code(folder, run) or found.account.exit_code
 
 
 def _settings() -> Settings:

@@ -107,6 +107,8 @@ class Progress(Struct, frozen=True, kw_only=True, tag_field="event", tag="progre
     """None: no running task is measured, or they count different units."""
     waits: tuple[RankWait, ...] = ()
     """Ranks of this node that wait for messages."""
+    exit_code: int = 0
+    """Ranks: the exit code of a run that has to end; 0: it need not, or another node says so."""
 
     @property
     def tasks_ended(self) -> int:
@@ -234,9 +236,10 @@ class EventLog:
             self._write(NodeSize(stored, gpu_model, peak_mib, age_s))
 
     def progress(self, progress: Progress) -> None:
-        """Write the progress if it is due, is the last, or if more tasks have failed. Call it about once a second."""
+        """Write the progress if it is due, is the last, or tells of a failure. Call it about once a second."""
         before = self._shown
-        if before is not None and not progress.ended and progress.failed == before.failed:
+        is_news = before is None or (progress.failed, progress.exit_code) != (before.failed, before.exit_code)
+        if before is not None and not (is_news or progress.ended):
             pause_s = min(PROGRESS_MOST_S, PROGRESS_PART * (progress.at - progress.began))
             if 0 <= progress.at - before.at < pause_s:
                 return

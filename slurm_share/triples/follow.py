@@ -56,14 +56,14 @@ def read_outcome(folder: Path, run: Run, job: int) -> tuple[int, str, list[str]]
         f"{folder.name}: {found.done} of {counted(run.tasks, 'task')} {'is' if run.tasks == 1 else 'are'} done; {saved}"
         f"{_log_text(folder, run, job)}; {together.again_text(run, run_folder.typed(folder))}"
     )
-    code = run_folder.read_exit_code(folder) or found.exit_code
+    code = run_folder.read_exit_code(folder, run) or found.exit_code
     return code, sentence, failed_tasks.lines_of(folder, run, found)
 
 
 def _log_text(folder: Path, run: Run, job: int) -> str:
     """Return a clause on where the job's output is, which -o can put outside the run's folder."""
     try:
-        file = submission.output_file(run_folder.read_scheduler_command(folder), job, run.cwd)
+        file = submission.output_file(run_folder.scheduler_command(folder, run), job, run.cwd)
     except (StateError, UsageError):
         file = str(folder / (run_folder.LAUNCH_LOG + str(job)))
     if file is None:

@@ -133,6 +133,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """One log for each task, or one for all tasks of a process."""
     log_folder: str = ""
     """Folder below the run's folder that contains the nodes' folders; empty: the run's folder itself."""
+    scheduler: tuple[str, ...] = ()
+    """The sbatch command that submitted the run; empty: it is without Slurm."""
     called: tuple[str, ...] = ()
     """The arguments of llsub; empty: not recorded."""
     tasks_file: str = ""

@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec.structs import replace
 
 from ..core import append_file, files, locks, process
@@ -87,8 +86,6 @@ def write(
         contents[run_folder.TASKS] = "".join(f"{line}\n" for line in tasks).encode("utf-8", "surrogateescape")
     if specs:
         contents[run_folder.SPECS] = run_folder.render_specs(specs)
-    if scheduler:
-        contents[run_folder.SUBMIT] = msgspec.json.encode(list(scheduler)) + b"\n"
     if environ is not None:
         contents[run_folder.ENVIRONMENT] = run_folder.render_environment(environ)
     contents[run_folder.LAUNCH_SCRIPT] = script.encode("utf-8", "surrogateescape")
@@ -96,7 +93,7 @@ def write(
         run, kept = kept_script.read(run)
         if kept is not None:
             contents[str(kept_script.path_in(Path(), run))] = kept
-    contents[run_folder.RUN] = run_folder.render_run(run)
+    contents[run_folder.RUN] = run_folder.render_run(replace(run, scheduler=tuple(scheduler)))
     try:
         for name, data in contents.items():
             _write_part(folder, name, data)
@@ -150,10 +147,8 @@ def move(folder: Path, run: Run, new: Run) -> None:
     of it in the queue. Raises UsageError if a file cannot be read or written, or is not as it was written.
     """
     contents: dict[str, bytes] = {}
-    argv = run_folder.read_recorded_command(folder)
-    old = run.folder or (str(Path(argv[-1]).parent) if argv else "")
+    argv, old = run.scheduler, run.folder
     if argv:
-        command = moved.argv_in(argv, str(folder))
         for name in (run_folder.LAUNCH_SCRIPT, run_folder.MAP_SCRIPT, run_folder.REDUCE_SCRIPT):
             with contextlib.suppress(FileNotFoundError):
                 text = os.fsdecode((folder / name).read_bytes())
@@ -164,7 +159,6 @@ def move(folder: Path, run: Run, new: Run) -> None:
                         "again"
                     )
                 contents[name] = os.fsencode(made)
-        contents[run_folder.SUBMIT] = msgspec.json.encode(list(command)) + b"\n"
     if run.kind == "llmapreduce":
         lines = moved.tasks_in(run, run_folder.read_tasks(folder), old, str(folder))
         contents[run_folder.TASKS] = "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")

@@ -7,7 +7,6 @@
         tasks                                  one line per task, with --tasks or inputs
         specs.jsonl                            packed run with unlike tasks: the request of each task (TaskSpec)
         launch.sh                              the script of the job
-        submit.json                            the scheduler command, a list of arguments
         kept/train.sh                          the script as it was submitted (kept_script.py)
         environment                            the environment at submission, NUL-terminated NAME=VALUE; mode 0600
         jobs                                   one line per submission: job id, time
@@ -19,7 +18,6 @@
         queue/4711/                            dynamic distribution: chunks of tasks that were claimed
         rendezvous/, rendezvous.<restart>/     ranks on several nodes: their key (rendezvous_files.py)
         summary.json                           the attempt that counts for each task
-        exit_code                              ranks: the exit code of a run that had to end
 
 The names of the folders and logs are LLSC's.
 """
@@ -39,14 +37,13 @@ import msgspec
 from ..core import numbers, text_files
 from ..core.errors import StateError, quoted, shown
 from ..core.text import counted
-from ..packing import TaskSpec
+from ..packing import ProgressReader, TaskSpec
 from .records import Ended, Run
 from .rules import moved
 
 LAUNCH_LOG = "llsub-triple-mode-launch.log-"
 RESULTS = "results.jsonl"
 SUMMARY = "summary.json"
-EXIT_CODE = "exit_code"
 TASKS = "tasks"
 SPECS = "specs.jsonl"
 """The requests of each task of a packed run, one `TaskSpec` per line; missing: all are as in `Run.pack.spec`."""
@@ -57,11 +54,10 @@ REDUCE_SCRIPT = "reduce.sh"
 JOB_SCRIPTS = (LAUNCH_SCRIPT, MAP_SCRIPT, REDUCE_SCRIPT)
 """The scripts of jobs."""
 RUN = "run.json"
-SUBMIT = "submit.json"
 QUEUE = "queue"
 ENVIRONMENT = "environment"
 KEPT = "kept"
-WRITTEN = (TASKS, SPECS, LAUNCH_SCRIPT, SUBMIT, ENVIRONMENT, KEPT, RUN)
+WRITTEN = (TASKS, SPECS, LAUNCH_SCRIPT, ENVIRONMENT, KEPT, RUN)
 """The files that are written at submission, which determine what is executed."""
 _ENVIRONMENT_MAX_BYTES = 8 * 1024 * 1024
 """Most bytes of the file. The kernel limits arguments and environment of a program to 6 MiB (exec.c, _STK_LIM)."""
@@ -204,27 +200,16 @@ def parse_jobs(data: bytes) -> list[int]:
     return [number for number in found if number is not None]
 
 
-def read_scheduler_command(folder: Path) -> tuple[str, ...]:
+def scheduler_command(folder: Path, run: Run) -> tuple[str, ...]:
     """Return the command that submitted the run, for its present folder.
 
     Raises StateError if there is none, or if it is not sbatch. The check matters because the command is executed.
     """
-    argv = _read_command(folder)
-    return argv if is_same(Path(argv[-1]).parent, folder) else moved.argv_in(argv, str(folder))
-
-
-def read_recorded_command(folder: Path) -> tuple[str, ...]:
-    """Return the command as it was recorded; empty: the run is without Slurm. Raises StateError."""
-    return _read_command(folder) if (folder / SUBMIT).exists() else ()
-
-
-def _read_command(folder: Path) -> tuple[str, ...]:
-    file = folder / SUBMIT
-    with reading(file, "there is no scheduler command ({})"):
-        argv = msgspec.json.decode(file.read_bytes(), type=tuple[str, ...])
+    argv = run.scheduler
     if argv[:1] != ("sbatch",) or len(argv) < 2:
-        raise StateError(str(file), "this is not an sbatch command; submit the script again")
-    return argv
+        why = "its scheduler command is not an sbatch command" if argv else "there is no scheduler command"
+        raise StateError(str(folder / RUN), f"{why}; submit the script again")
+    return argv if is_same(Path(argv[-1]).parent, folder) else moved.argv_in(argv, str(folder))
 
 
 def is_same(folder: Path, other: Path) -> bool:
@@ -244,13 +229,9 @@ def typed(folder: Path) -> str:
     return shlex.quote(folder.name if is_here and not folder.name.startswith("-") else str(folder))
 
 
-def asks_for_memory(folder: Path) -> bool:
+def asks_for_memory(run: Run) -> bool:
     """Return whether a run's job asks Slurm for less than all memory of its nodes; False outside Slurm."""
-    try:
-        argv = read_scheduler_command(folder)
-    except StateError:
-        return False
-    return [word for word in argv if word.startswith("--mem")][-1:] != ["--mem=0"]
+    return bool(run.scheduler) and [word for word in run.scheduler if word.startswith("--mem")][-1:] != ["--mem=0"]
 
 
 def render_environment(environ: Mapping[str, str]) -> bytes:
@@ -320,17 +301,10 @@ def parse_results(data: bytes) -> Iterator[Ended]:
                 continue
 
 
-def write_exit_code(folder: Path, code: int) -> None:
-    """Write the exit code of a run of ranks that has to end; 0: remove the file of an earlier start. Raises OSError."""
-    if code:
-        (folder / EXIT_CODE).write_text(f"{code}\n")
-    else:
-        (folder / EXIT_CODE).unlink(missing_ok=True)
-
-
-def read_exit_code(folder: Path) -> int:
-    """Return the exit code of a run of ranks that had to end; 0: there is none."""
-    try:
-        return int((folder / EXIT_CODE).read_text())
-    except (OSError, ValueError):
+def read_exit_code(folder: Path, run: Run) -> int:
+    """Return the exit code of a run of ranks whose last start had to end; 0: it had not, or the run has no ranks."""
+    if not run.together:
         return 0
+    shown = ProgressReader(folder / run.log_folder).read()
+    last = max(shown, key=lambda one: one.at, default=None)
+    return max((one.exit_code for one in shown if last is not None and one.job == last.job), default=0)

@@ -211,13 +211,13 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         done = len(result_files.read_done(folder, run))
         if done >= run.tasks:
             return Resumed(f"{folder.name}: {all_done(run.tasks)}; there is nothing to resume")
-        environ, recorded_owner = _environment(folder, asked.env)
+        environ, recorded_owner = _environment(folder, run, asked.env)
         count = run.tasks - done
         left = f"{count} of {counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
         new = _with_retries(run, asked, folder, output)
         if asked.max_failures is not None:
             new = failing.with_max_failures(new, asked.max_failures)
-        if asked.local or not (folder / run_folder.SUBMIT).exists():
+        if asked.local or not run.scheduler:
             if run.triple is not None and run.triple.nodes > 1:
                 raise UsageError(
                     f"{folder.name} is a run on {run.triple.nodes} nodes, and --local is one machine; resume it "
@@ -229,7 +229,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
             if not asked.dry_run and new != run:
                 run_files.rewrite_run(folder, new)
             return Resumed(f"{left}; {recorded_owner}", launcher_environ=environ)
-        argv = submission.again(run_folder.read_scheduler_command(folder), wishes, run.cwd)
+        argv = submission.again(run_folder.scheduler_command(folder, run), wishes, run.cwd)
         if run.triple is not None:
             submission.check_options(wishes.options)
         new = _with_script(folder, new, asked, output)
@@ -269,8 +269,7 @@ def _why_not_now(job: QueuedJob, folder: Path, run: Run) -> str:
 
 def _in_place(folder: Path, run: Run, output: Output, *, dry_run: bool) -> Run:
     """Return the run in its present folder, for which its files are written again if it was renamed or moved."""
-    argv = run_folder.read_recorded_command(folder)
-    recorded = run.folder or (str(Path(argv[-1]).parent) if argv else "")
+    recorded = run.folder
     if not recorded or run_folder.is_same(Path(recorded), folder):
         return run
     new = moved.run_in(run, recorded, str(folder), os.path.exists)
@@ -313,12 +312,12 @@ def _with_script(folder: Path, run: Run, asked: Resume, output: Output) -> Run:
     return run
 
 
-def _environment(folder: Path, wish: str | None) -> tuple[Mapping[str, str], str]:
+def _environment(folder: Path, run: Run, wish: str | None) -> tuple[Mapping[str, str], str]:
     """Return the environment for a resumed run, and a sentence on its origin. Raises StateError."""
     recorded = None if wish == "current" else run_folder.read_environment(folder)
     if recorded is not None:
         sentence = "its environment is that of its submission (--env=current: that of this shell)"
-        here = not (folder / run_folder.SUBMIT).exists()
+        here = not run.scheduler
         return submission.resumed_environment(recorded, os.environ, here=here), sentence
     why = "" if wish == "current" else ", because none was recorded"
     return os.environ, f"its environment is this shell's{why}"
@@ -343,7 +342,7 @@ def _queued(folder: Path, run: Run, jobs: Sequence[int]) -> tuple[QueuedJob, ...
 
     If the controller has accepted a job without answering, the id of that job is not recorded.
     """
-    if not (folder / run_folder.SUBMIT).exists():
+    if not run.scheduler:
         return ()
     try:
         queue = slurm_jobs.read_queue(users=[str(os.geteuid())])[1]

@@ -232,7 +232,7 @@ def test_another_users_run_is_not_resumed_and_not_killed(cluster: Cluster) -> No
     job = submitted(cluster, "./slow.sh", "[1,2]", "--options=-w n2")
     copy = (
         f"cp -r {HOME}/LLSUB.1 /tmp/LLSUB.9; cd /tmp/LLSUB.9; echo {job} 1 > jobs; "
-        """echo '["/bin/sh", "-c", "echo > /tmp/owned; echo 5"]' > submit.json"""
+        """sed -i 's|"sbatch"|"sbatch", "--wrap=echo > /tmp/owned"|' run.json"""
     )
     try:
         cluster.as_user("bob", copy, check=True)

@@ -369,7 +369,7 @@ def test_tasks_that_save_their_state_on_a_signal_are_resumed(cluster: Cluster) -
     for more in ((), ("--pack",)):
         options = ("--checkpoint-signal", "USR1@60", "--retries", "1", "--max-failures", "1", "--options=-w n2")
         made = Submitted(cluster, text, "[1,2,1]", "--ntasks", "3", *more, *options)
-        assert "--signal=USR1@60" in made.read("submit.json")
+        assert "--signal=USR1@60" in made.read("run.json")
         made.wait_for(lambda made=made: made.read("p*/task.sh.log.*").count("ready") == 2)
         cluster.as_user("alice", ["scancel", "-s", "USR1", str(made.job)], check=True)
         assert made.wait() == "FAILED", made.log()

@@ -57,10 +57,7 @@ def try_run_folder(data: bytes) -> None:
         for read in (
             run_folder.read_jobs,
             run_folder.read_tasks,
-            run_folder.read_scheduler_command,
-            run_folder.read_recorded_command,
             run_folder.read_environment,
-            run_folder.read_exit_code,
         ):
             with may_refuse(SlurmShareError):
                 read(place)
@@ -81,6 +78,8 @@ def _read_of(place: Path, run: Run) -> None:
 
     for read in (
         lambda: run_folder.read_specs(place, run),
+        lambda: run_folder.scheduler_command(place, run),
+        lambda: run_folder.read_exit_code(place, run),
         lambda: events.ProgressReader(place / run.log_folder).read(),
         lambda: events.SizeReader(place / run.log_folder / "p2-p3_n2").read(0.0),
         lambda: result_files.read_done(place, run),
@@ -130,8 +129,7 @@ def try_described(data: bytes) -> None:
         (place / "train.py").write_text("")
         (place / f"train{model_file.END}").write_bytes(data)
         key = fingerprint.key_of(["python", "train.py"], place)
-        for is_learned in (False, True):
-            is_line(model_file.read_description(["python", "train.py"], place, key, is_learned=is_learned).why)
+        is_line(model_file.read_description(["python", "train.py"], place, key).why)
 
 
 def try_log(data: bytes) -> None:
@@ -179,8 +177,8 @@ def try_command(data: bytes) -> None:
 
 
 FILES = (
-    *(run_folder.RUN, run_folder.JOBS, run_folder.TASKS, run_folder.SUBMIT, run_folder.ENVIRONMENT),
-    *(run_folder.EXIT_CODE, run_folder.SPECS),
+    *(run_folder.RUN, run_folder.JOBS, run_folder.TASKS, run_folder.ENVIRONMENT),
+    run_folder.SPECS,
     *(f"logs/p0-p1_n1/{name}" for name in (run_folder.RESULTS, events.EVENTS, "x.log.0")),
 )
 _encode = msgspec.json.encode
@@ -203,9 +201,7 @@ _FOLDERS = tuple(
             run_folder.render_run(run),
             b"4711\n4712 later\n",
             b"echo a\necho b\n",
-            b'["sbatch","-N1","/home/alice/LLSUB.1/launch.sh"]\n',
             b"HOME=/home/alice\0A=b\0",
-            b"137\n",
             _encode(TaskSpec()) + b"\n" + _encode(TaskSpec(gpu_mem_mib=512)) + b"\n",
             run_folder.render_ended(_ENDED) + run_folder.render_ended(msgspec.structs.replace(_ENDED, task=1)),
             _encode(_PROGRESS) + b"\n" + _encode(events.NodeSize(peak_mib=5, age_s=1.0)) + b"\n",

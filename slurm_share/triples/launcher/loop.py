@@ -201,7 +201,7 @@ class Loop:
             max(filter(None, self.host_lost), default=None),
             len(self.node.workers),
             self.run.retries,
-            can_ask_more=run_folder.asks_for_memory(self.shared.folder),
+            can_ask_more=run_folder.asks_for_memory(self.run),
         )
         self.say(f"{self.node.name}: {said}")
 
@@ -637,6 +637,7 @@ class Loop:
             ended=ended,
             work=self.rates.work_rate(self.strategy),
             waits=() if rendezvous is None else rendezvous.sorted_waits(),
+            exit_code=self.strategy.exit_code,
         )
         if self._is_in_place():
             self.shared.events.progress(progress)

@@ -87,6 +87,8 @@ class Strategy(ABC):
 
     sampler: Sampler
     """The thread that samples GPUs and host; the loop starts and stops it."""
+    exit_code: int = 0
+    """Ranks: the exit code of a run that has to end."""
 
     def __init__(self, shared: Shared) -> None:
         self.shared = shared

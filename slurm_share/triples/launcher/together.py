@@ -6,14 +6,13 @@ Ranks that still run END_GRACE_S later get SIGTERM, as from a scheduler.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 
 from ...core.process import Deadline
 from ...packing import EndFacts
 from ...spmd.names import END_GRACE_S, LOST_S
-from .. import rank_python, run_folder
+from .. import rank_python
 from ..records import Outcome
 from ..rules import together
 from . import strategy, task_process
@@ -36,7 +35,6 @@ class Together(Slots):
     def __init__(self, shared: strategy.Shared, rendezvous: Rendezvous) -> None:
         super().__init__(shared)
         self.rendezvous = rendezvous
-        self._write_exit_code(0)
         self._begun: set[int] = set()
         """Ranks of which a start was requested."""
         self._ends: dict[int, tuple[int | None, int | None]] = {}
@@ -124,16 +122,12 @@ class Together(Slots):
         if self._first is not None:
             return
         self._first = sentence
-        self._write_exit_code(code & 255 or 1)  # a process's exit code has eight bits
+        if self.node.index == 0:
+            self.exit_code = code & 255 or 1  # a process's exit code has eight bits
         if self.node.index == 0 or not self.rendezvous.is_alive:
             self.say(sentence)
         if not self.run.keep_going:
             self._grace = Deadline.after(END_GRACE_S)
-
-    def _write_exit_code(self, code: int) -> None:
-        if self.node.index == 0:
-            with contextlib.suppress(OSError):  # a disk that takes nothing: the run's exit code is 1
-                run_folder.write_exit_code(self.folder, code)
 
     def _are_all_told(self) -> bool:
         return all(self.rendezvous.was_told(worker.rank) for worker in self.node.workers)

@@ -91,7 +91,7 @@ def run_in(run: Run, old: str, new: str, exists: Callable[[str], bool]) -> Run:
     folder was moved or copied as a whole, the tasks start in the new place: the old one is gone, or the program is
     there too. If the run's folder alone was moved, they start where they did before.
     """
-    found = replace(run, folder=new)
+    found = replace(run, folder=new, scheduler=argv_in(run.scheduler, new) if run.scheduler else ())
     if posixpath.dirname(old) == posixpath.dirname(new):
         return found
     candidate = posixpath.dirname(new) if posixpath.dirname(old) == run.cwd else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import datetime
+import errno
 import json
 import os
 import random
@@ -14,6 +15,7 @@ from llload_surveys import TAKEN, node, shared_node, silent, steady, survey
 from msgspec.structs import replace
 
 from slurm_share.cli import llload, llload_watch
+from slurm_share.core.append_file import AppendFile
 from slurm_share.core.config import Configuration
 from slurm_share.core.errors import CommandError, UsageError
 from slurm_share.core.settings import Settings
@@ -323,11 +325,15 @@ def test_times_of_a_replay(text, expected):
     assert origin.moment(text, last) == expected
 
 
-def test_a_full_disk_ends_the_recording_and_not_the_looking(cluster, capsys):
+def test_a_full_disk_ends_the_recording_and_not_the_looking(cluster, capsys, tmp_path, monkeypatch):
+    def no_room(file, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(AppendFile, "append", no_room)
     cluster.surveys *= 3
-    assert run("--record", "/dev/full", "--watch", "0.5", "-q") == 1
+    assert run("--record", str(tmp_path / "x"), "--watch", "0.5", "-q") == 1
     got = capsys.readouterr()
-    assert got.err.count("/dev/full: cannot be written: No space left on device; nothing more is recorded") == 1
+    assert got.err.count("/x: cannot be written: No space left on device; nothing more is recorded") == 1
     assert [line.split()[1] for line in got.out.splitlines()] == ["n1", "n2"] * 3
 
 

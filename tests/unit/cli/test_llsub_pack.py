@@ -232,7 +232,7 @@ def test_specs_of_another_number_of_tasks_are_refused(here: Path) -> None:
 def test_somebody_elses_specs_are_not_acted_on(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (here / "mix").write_text("a\n#LLSUB --gpu-mem=6G\nb\n")
     assert call("[1,4]", "--pack", "--tasks", "mix") == 0
-    for name in ("run.json", "submit.json", "jobs", "tasks", "launch.sh", "environment"):
+    for name in ("run.json", "jobs", "tasks", "launch.sh", "environment"):
         (here / "LLSUB.1" / name).unlink()
 
     def of_files_only(self: Path, *, follow_symlinks: bool = True) -> os.stat_result:

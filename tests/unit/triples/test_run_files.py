@@ -42,12 +42,13 @@ def test_a_folder_that_cannot_be_made_is_refused_with_the_way_out(tmp_path: Path
 
 def test_what_is_written_is_what_is_read(tmp_path: Path) -> None:
     run = Run(name="a", command=(), cwd="/", triple=None, processes=2, tasks=2, task_kind="command")
-    run_files.write(tmp_path, run, ["x y", "\udcff"], "#!/bin/sh\n", ["sbatch", "a b", f"{tmp_path}/launch.sh"])
-    assert run_folder.read_run(tmp_path) == run
+    argv = ("sbatch", "a b", f"{tmp_path}/launch.sh")
+    run_files.write(tmp_path, run, ["x y", "\udcff"], "#!/bin/sh\n", argv)
+    assert run_folder.read_run(tmp_path) == replace(run, scheduler=argv)
     assert run_folder.read_tasks(tmp_path) == ["x y", "\udcff"]
-    assert run_folder.read_scheduler_command(tmp_path) == ("sbatch", "a b", f"{tmp_path}/launch.sh")
+    assert run_folder.scheduler_command(tmp_path, replace(run, scheduler=argv)) == argv
     assert stat.S_IMODE((tmp_path / "launch.sh").stat().st_mode) & 0o700 == 0o700
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["launch.sh", "run.json", "submit.json", "tasks"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["launch.sh", "run.json", "tasks"]
 
 
 def test_a_file_system_that_is_full_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -194,14 +195,13 @@ for act in (claim, lambda: run_files.rewrite_run(folder, run)):
 
 def test_only_sbatch_is_a_scheduler_command(tmp_path: Path) -> None:
     with pytest.raises(StateError, match="no scheduler command"):
-        run_folder.read_scheduler_command(tmp_path)
-    for words in ('["/bin/sh", "-c", "x"]', "[]", '["/tmp/sbatch"]'):
-        (tmp_path / "submit.json").write_text(words)
+        run_folder.scheduler_command(tmp_path, RUN)
+    for words in (("/bin/sh", "-c", "x"), ("sbatch",), ("/tmp/sbatch",)):
         with pytest.raises(StateError, match="not an sbatch command"):
-            run_folder.read_scheduler_command(tmp_path)
+            run_folder.scheduler_command(tmp_path, replace(RUN, scheduler=words))
 
 
-@pytest.mark.parametrize("name", [".", "run.json", "submit.json", "jobs", "tasks", "launch.sh"])
+@pytest.mark.parametrize("name", [".", "run.json", "jobs", "tasks", "launch.sh"])
 def test_whose_a_run_is_every_file_in_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     run_files.write(tmp_path, replace(RUN, task_kind="command"), ["x"], "", ["sbatch", "x"])
     run_files.note_job(tmp_path, 1)
@@ -221,7 +221,6 @@ def test_whose_a_run_is_every_file_in_it_says(tmp_path: Path, monkeypatch: pytes
     ("words", "expected"),
     [(("--mem=0",), False), (("--mem=0", "--mem=500"), True), (("--mem", "500"), True), ((), True)],
 )
-def test_a_job_that_has_all_memory_cannot_ask_for_more(tmp_path: Path, words: tuple[str, ...], expected: bool) -> None:
-    assert not run_folder.asks_for_memory(tmp_path)  # without Slurm
-    run_files.write(tmp_path, RUN, [], "", ("sbatch", *words, "launch.sh"))
-    assert run_folder.asks_for_memory(tmp_path) is expected
+def test_a_job_that_has_all_memory_cannot_ask_for_more(words: tuple[str, ...], expected: bool) -> None:
+    assert not run_folder.asks_for_memory(RUN)  # without Slurm
+    assert run_folder.asks_for_memory(replace(RUN, scheduler=("sbatch", *words, "launch.sh"))) is expected

@@ -94,7 +94,7 @@ def test_the_run_ends_with_the_code_of_its_reason(tmp_path: Path, last: str, cod
     codes, said = made.go()
     assert codes == [code], said
     assert sentence in said
-    assert run_folder.read_exit_code(made.folder) == code
+    assert run_folder.read_exit_code(made.folder, made.run) == code
     (tmp_path / "again").touch()
     assert made.go()[0] == [0]
 
