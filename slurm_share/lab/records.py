@@ -215,7 +215,7 @@ class ComparedPolicy(Struct, frozen=True, kw_only=True):
     knows_sizes: bool = False
     """It is an oracle that knows the true sizes."""
     estimates: bool = True
-    """It has the estimator of the live packer; False: recovery only."""
+    """It has the estimator of live runs; False: recovery only."""
     has_history: bool = False
     """It has the history of an earlier run of the same tasks."""
     is_random: bool = False

@@ -1,4 +1,4 @@
-"""Simulate tasks, GPUs and time with discrete events, and decide with the code of the live packer.
+"""Simulate tasks, GPUs and time with discrete events, and decide with the code of live runs.
 
 Each node has a `Board` like a live launcher. The world passes simulated samples to it, calls `decide` after events,
 and carries out the actions. Between two events all speeds are constant.

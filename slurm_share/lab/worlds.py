@@ -17,6 +17,8 @@ from .records import Assumptions, GpuKind, SimTask, Trace
 
 QUIET = Assumptions(pair_sigma=0.05)
 """No pair harms by more than the noise of measurements."""
+MOST_MIB = 39_000
+"""Most memory of a task, and most that its user gives: it fits on a GPU of 40 GiB alone."""
 HARMFUL_RATIO = 0.22
 """Part of the pairs that do less together than one at a time. Gavel's matrix for V100 has 21.7 % of 636 pairs."""
 BEGIN_UNIX_S = 1.7e9 - 86400.0
@@ -70,7 +72,7 @@ def _tasks(draw: random.Random, kinds: Sequence[_Program], count: int, gpus: int
     gap_s = sum(kind.seconds for kind in chosen) / count / gpus / 1.5
     made, now = [], 0.0
     for number, kind in enumerate(chosen):
-        late = None if kind.late_ratio is None else min(round(kind.mib * kind.late_ratio), 38_000)
+        late = None if kind.late_ratio is None else min(round(kind.mib * kind.late_ratio), MOST_MIB)
         made.append(
             SimTask(
                 task=number,
@@ -100,7 +102,7 @@ def mix(seed: int, *, is_at_once: bool | None = None) -> Trace:
     at_once = draw.random() < 0.5 if is_at_once is None else is_at_once
     tasks = _tasks(draw, kinds, count, gpus, is_at_once=at_once)
     if draw.random() < 1 / 3:
-        tasks = [replace(one, gpu_mem_mib=round(one.peak_mib * draw.uniform(1.0, 1.3))) for one in tasks]
+        tasks = [replace(one, gpu_mem_mib=min(round(one.peak_mib * draw.uniform(1.0, 1.3)), MOST_MIB)) for one in tasks]
     return Trace(name="mix", tasks=tuple(tasks), gpus=gpus)
 
 

@@ -25,6 +25,12 @@ def test_a_world_is_the_same_for_a_seed_and_its_tasks_all_end(kind):
     assert simulate(trace, policies.parse("random"), kind.assumed, 3).unfinished == 0
 
 
+def test_every_task_and_every_size_that_a_user_gives_fits_on_a_gpu():
+    tasks = [task for seed in range(60) for task in worlds.mix(seed).tasks]
+    assert max(task.peak_mib for task in tasks) <= worlds.MOST_MIB
+    assert max(task.gpu_mem_mib or 0 for task in tasks) <= worlds.MOST_MIB
+
+
 def test_about_a_fifth_of_measured_pairs_harms():
     found = [worlds.measured_speeds(seed, [f"kind{number}" for number in range(10)]) for seed in range(20)]
     stps = [of[a, b] + of[b, a] for of in found for a, b in of if a != b]
