@@ -43,8 +43,8 @@ cluster with cgroups besides, v1 where the machine has it:
 
 `tests/run.sh` runs the cluster tests that are not marked `weekly` on the current release; `--slurm all` runs them on
 both, and so do `tests/weekly.sh` and `tests/releases.sh`. The profiles above get these checks and no others, and most
-of them here only: `tests/run.sh` has the four at once on the newest release, without triple and requeue, and leaves out
-pyslurm, which has to be built.
+of them here only: `tests/weekly.sh` has the four at once on the newest release, without triple and requeue, and
+`tests/run.sh` leaves them out, and pyslurm, which has to be built.
 
 ## cgroup v2
 

@@ -21,7 +21,7 @@ from localcluster import Cluster
 from localcluster.paths import CHECKOUT
 from slurm_share.share import without_plugin
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.weekly]
 
 DOCUMENT = (CHECKOUT / "packaging/docs/accounting.md").read_text()
 WEIGHTS = re.findall(r'TRESBillingWeights="(.*?)"', DOCUMENT)

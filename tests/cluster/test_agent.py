@@ -274,6 +274,7 @@ def test_alice_finds_nothing_of_bob_in_files_ports_and_processes(scene: Scene) -
         assert "it is for root and the group gpu-operators: an administrator can add you" in done.stderr
 
 
+@pytest.mark.weekly
 def test_agents_and_prometheus_say_what_the_socket_says(scene: Scene) -> None:
     """Memory, jobs, peaks to the MiB; loads, which move, within five points of a hundred; times within ten seconds.
 
@@ -312,6 +313,7 @@ def tables(text: str) -> dict[str, Table]:
     return found
 
 
+@pytest.mark.weekly
 def test_every_source_shows_the_same_figures_or_a_question_mark(scene: Scene) -> None:
     """A share with tasks in all of its slots, a job that leaves its GPU idle, and one on CPUs, all on n1: two known
     cells of one column are never different, and nothing that is there is shown as none."""
@@ -404,6 +406,7 @@ def same(everything: Snapshot, scene: Scene, source: str) -> None:
     assert (line.sums.count, line.sums.memory_used_mib) == (4, everything.sums.memory_used_mib)
 
 
+@pytest.mark.weekly
 def test_peaks_outlive_a_restart_and_a_kill(scene: Scene) -> None:
     """The task of 3 GiB ended long ago; a kill -9 loses what came after the last writing, a minute at most."""
 
@@ -427,6 +430,7 @@ def test_peaks_outlive_a_restart_and_a_kill(scene: Scene) -> None:
         time.sleep(1.5)  # the second sample is written down
 
 
+@pytest.mark.weekly
 def test_a_flood_of_callers_and_strange_ports_stop_nobody(scene: Scene) -> None:
     """bob holds a hundred connections to the socket and to the port; alice and the operator are answered."""
     hold = """
@@ -446,6 +450,7 @@ time.sleep(600)
     scene.n1.run("kill", str(pid))
 
 
+@pytest.mark.weekly
 def test_with_the_agent_a_user_has_every_figure_that_there_is_without_it(scene: Scene) -> None:
     """A packed run that was requeued: environments, rates and bookings, which only its user may read."""
 
@@ -491,6 +496,7 @@ def test_with_the_agent_a_user_has_every_figure_that_there_is_without_it(scene: 
     assert "the rate of its tasks is not known: only its user and root can read" in theirs
 
 
+@pytest.mark.weekly
 def test_a_node_that_is_down_is_told_from_one_without_an_agent(scene: Scene) -> None:
     scene.cluster.exec("n2", ["pkill", "-u", "slurm-share"])
     scene.cluster.kill("n3")
@@ -540,6 +546,7 @@ def agent_by_tls(scene: Scene, folder: Path) -> Iterator[None]:
         scene.cluster.exec("ctl", ["pkill", "-HUP", "-x", "prometheus"], check=True)
 
 
+@pytest.mark.weekly
 def test_prometheus_and_operators_meet_the_agent_by_tls(scene: Scene, tmp_path: Path) -> None:
     """As the document's example says; who speaks clear text, or has no certificate, gets nothing."""
     metrics = scene.cluster.root("n1") / "run/agent-tls/slurm_share.prom"
@@ -566,6 +573,7 @@ def test_prometheus_and_operators_meet_the_agent_by_tls(scene: Scene, tmp_path: 
     until(lambda: not metrics.exists(), "the end of the agent with its file")
 
 
+@pytest.mark.weekly
 def test_a_wrong_token_and_a_stopped_prometheus_are_sentences(scene: Scene) -> None:
     files = {
         "token": "another-token-of-some-length",

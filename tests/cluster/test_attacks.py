@@ -91,6 +91,7 @@ def test_a_forged_plan_speaks_for_nobody_else(node: Node) -> None:
 NONSENSE = ("on_gpu=0|on_gpu=" + "9" * 500, "on_gpu=|X=", "end\n|")
 
 
+@pytest.mark.weekly
 def test_nonsense_in_a_plan_stops_no_hook(node: Node) -> None:
     """In the plans of three jobs, each with one of its own; the ledger is torn as well, and made anew from these."""
     jobs = range(9001, 9001 + len(NONSENSE))
@@ -241,6 +242,7 @@ for _ in range(500): assert libc.mount(b"/tmp/long/file", sys.argv[1].encode(), 
 
 
 @pytest.mark.weekly_on_v2
+@pytest.mark.weekly
 def test_many_mounts_of_a_user_keep_no_hook_of_others(node: Node) -> None:
     """Bob's job has its share, whether or not the hooks before it had the time to detach all of them."""
     with node.job(9001):
@@ -349,6 +351,7 @@ echo full; until [ -e go ]; do sleep 0.1; done
 
 
 @pytest.mark.weekly_on_v2
+@pytest.mark.weekly
 def test_a_full_users_folder_runs_nothing_unshared(cluster: Cluster, node: Node) -> None:
     """alice's next job has its slots or ends with 69; bob's, which waits for her, has its share at once."""
     tell = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
@@ -480,6 +483,7 @@ def test_a_user_cannot_keep_slurmd_from_starting_a_hook(cluster: Cluster, node: 
 
 @pytest.mark.release
 @pytest.mark.weekly_on_v2
+@pytest.mark.weekly
 def test_with_the_prolog_at_allocation_a_step_cannot_keep_slurmd_from_starting_a_hook(cluster: Cluster) -> None:
     """Without it slurmd passes the environment of a job's first step on a node to the Prolog, and Lua sees no steps."""
     conf = {"SLURM_CONF": forging_conf(cluster)}
@@ -502,6 +506,7 @@ ODD = re.compile(r"[^\n\t\x20-\x7e\u00a0-\u200d\u2010-\u2027\u2030-\u2064\u2070-
 """Characters that a terminal must not get from a name: controls, and signs that change the direction of writing."""
 
 
+@pytest.mark.weekly
 def test_names_are_shown_and_do_nothing(cluster: Cluster, tmp_path: Path) -> None:
     """Names with markup, newlines and control sequences: every command shows its table and prints none of them."""
     folder = f"/home/alice/{HOSTILE.replace('/', '|')}"
@@ -557,6 +562,7 @@ START_S = 120.0
 """Time limit for a job on a node that nobody else uses; on an idle machine it takes two seconds."""
 
 
+@pytest.mark.weekly
 def test_many_jobs_of_a_second_keep_no_other_user_waiting(cluster: Cluster, node: Node) -> None:
     """alice's short shares keep two nodes busy; bob's starts at once (10,000: tests/bench/jobs_a_minute.py 10000 0)."""
     task = "srun bash -c 'echo slot $SLURM_SHARE_SLOT; sleep 1'"
@@ -643,6 +649,7 @@ def traced(node: Node, out: Path, *argv: str) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="NOT TESTED: strace is not installed")
+@pytest.mark.weekly
 def test_root_makes_and_changes_nothing_but_what_is_listed(cluster: Cluster, node: Node, tmp_path: Path) -> None:
     """Root writes only where it alone can put a name, and follows no link in a user's folder, by the system calls."""
     lines = ('clean_up = ["gpu_processes", "shm"]', 'exclusive_user_nodes = ["n2"]', "hook_helper = false")

@@ -11,7 +11,7 @@ from hooked import Node, completed, until, why_not_idle
 
 from localcluster import RELEASES, Cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.release]
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.release]
 
 START = """\
 pkill -x slurmd || true

@@ -22,7 +22,7 @@ from job_outcome import TASK, sentences, tasks
 from localcluster import Cluster, conf
 from slurm_share.doctor.checks.every import ALL
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.weekly]
 
 ROWS = [row for row in read(TABLE.read_text()) if row.runs and (row.daily or FULL)]
 BASE = "PrologFlags=Alloc"

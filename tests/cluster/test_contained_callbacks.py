@@ -14,7 +14,7 @@ from hooked import until
 from localcluster import Cluster
 from slurm_share.core import names
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.weekly]
 
 STEPS = int(os.environ.get("SLURM_SHARE_TEST_STEPS", "60"))
 """Steps that go through eight slots. A thousand were run once."""

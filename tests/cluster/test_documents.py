@@ -56,6 +56,8 @@ EXCUSED = {
     r".*: .*python3? tests/gpu/.*": "needs an NVIDIA GPU",
     r".*: srun (python|\./).*": "is for inside a script; test_share.py",
 }
+FOR_EVERY_CHANGE = ("README.md", "doctor.md", "emergency.md", "install.md", "quickstart.md", "users.md")
+"""The pages that are followed line by line. The others are run weekly."""
 ROOTS = r"slurm-share (install|doctor|config|on|off|status|sample --all)\b.*|scontrol reconfigure"
 """The user if the document does not say: an administrator."""
 ON_A_NODE = r"slurm-share (status|sample)\b.*"
@@ -153,7 +155,13 @@ def run(site: Cluster, line: Line) -> str | None:
     return f"{line} ended with {done.returncode}: {done.stderr.strip()[-600:] or done.stdout.strip()[-600:]}"
 
 
-@pytest.mark.parametrize("name", [file.name for file in DOCUMENTS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(file.name, marks=() if file.name in FOR_EVERY_CHANGE else pytest.mark.weekly)
+        for file in DOCUMENTS
+    ],
+)  # fmt: skip
 def test_the_command_lines_of_a_document_work(name: str, site: Cluster, have_run: set[str], as_before: None) -> None:
     said = [line for line in lines_of(next(file for file in DOCUMENTS if file.name == name)) if excuse(line) is None]
     lines = [line for line in said if line.in_order or line.text not in have_run]

@@ -12,7 +12,7 @@ from hooked import until
 
 from localcluster import Cluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.weekly]
 
 FOLDER = "/var/lib/slurm-share/archive"
 WORK = "srun simgpu-task --memory 2G --load 30 --seconds 600"

@@ -129,6 +129,7 @@ def test_what_slurm_would_not_take_is_never_written(site: Cluster, before: dict[
 
 
 @pytest.mark.release
+@pytest.mark.weekly
 def test_what_only_the_daemons_find_wrong_is_not_written(site: Cluster, before: dict[str, bytes]) -> None:
     """slurmd is asked about gres.conf, srun about plugstack.conf and the plugin that it names."""
     (site.conf / "gres.conf").write_bytes(before["gres.conf"] + b"NodeName=n1 Nonsense=1\n")
@@ -157,6 +158,7 @@ def test_what_only_the_daemons_find_wrong_is_not_written(site: Cluster, before: 
 @pytest.mark.parametrize(
     ("name", "line"), [("gres.conf", "NodeName=n1 Nonsense=1\n"), ("plugstack.conf", "required /nowhere/plugin.so\n")]
 )
+@pytest.mark.weekly
 def test_a_fault_beside_our_lines_stays_without_effect_and_they_come_out(
     site: Cluster, before: dict[str, bytes], name: str, line: str
 ) -> None:
@@ -218,6 +220,7 @@ def test_a_kill_leaves_a_site_that_the_next_run_sets_right(site: Cluster, before
         assert files(site) == before
 
 
+@pytest.mark.weekly
 def test_only_our_words_are_taken_from_lines_that_were_changed(site: Cluster, before: dict[str, bytes]) -> None:
     """The site's additions stay; a value that may be the site's is removed by --force only."""
     install(site, "--apply", "--shards", "--with", "alloc")
@@ -242,6 +245,7 @@ def test_only_our_words_are_taken_from_lines_that_were_changed(site: Cluster, be
     assert site.wait(site.sbatch("alice", "srun true", "--gres=gpu:1")) == "COMPLETED"
 
 
+@pytest.mark.weekly
 def test_an_undo_leaves_no_file_with_which_slurm_does_not_start(site: Cluster, before: dict[str, bytes]) -> None:
     """A function in our script and other shards, both of the site's, stay and are named."""
     install(site, "--apply", "--shards")
@@ -265,6 +269,7 @@ def test_an_undo_leaves_no_file_with_which_slurm_does_not_start(site: Cluster, b
     assert site.wait(site.sbatch("alice", "true")) == "COMPLETED"
 
 
+@pytest.mark.weekly
 def test_a_sites_script_with_our_lines_works_on_when_our_package_is_gone(
     site: Cluster, before: dict[str, bytes]
 ) -> None:
@@ -311,6 +316,7 @@ PrologFlags=Alloc
 """
 
 
+@pytest.mark.weekly
 def test_a_section_that_bright_writes_stays_as_it_is(site: Cluster, before: dict[str, bytes]) -> None:
     """Our hooks run, from lines around it. What belongs into it is said with its place and waits for the word."""
     for which in ("prolog", "epilog"):
@@ -339,6 +345,7 @@ def test_a_section_that_bright_writes_stays_as_it_is(site: Cluster, before: dict
     assert files(site) == mine
 
 
+@pytest.mark.weekly
 def test_another_controller_has_the_package_and_the_same_files(site: Cluster, before: dict[str, bytes]) -> None:
     """It is asked through the site's remote command. Without job_submit.lua there, --apply writes nothing."""
     slurm, lua = site.conf / "slurm.conf", "/usr/lib/slurm-share/job_submit.lua"
@@ -370,6 +377,7 @@ def test_another_controller_has_the_package_and_the_same_files(site: Cluster, be
 
 
 @pytest.mark.parametrize("folder", ["/cm/shared/apps/slurm/current", "/sw/slurm"])
+@pytest.mark.weekly
 def test_a_slurm_that_is_elsewhere_is_found(site: Cluster, before: dict[str, bytes], folder: str) -> None:
     """By itself where Bright has it, else by a line in /etc/default/slurm-share. PATH has none of its programs."""
     programs = "scontrol srun squeue sinfo"

@@ -11,7 +11,7 @@ import pytest
 
 from localcluster import paths, process
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.weekly]
 
 PROGRAM = """
 trap 'echo interrupted; exit 7' INT

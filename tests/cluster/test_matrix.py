@@ -19,7 +19,7 @@ from hooked import Node, completed, output_of, requeue, until, why_not_idle
 from localcluster import RELEASES, Cluster
 from localcluster.records import CURRENT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.weekly_on_v2]
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.weekly_on_v2]
 
 PARTITION = "PartitionName=gpu Nodes=n1,n2 Default=YES DefMemPerCPU=500 MaxTime=1-0 State=UP"
 WITNESS = "/etc/slurm/witness"

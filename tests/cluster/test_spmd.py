@@ -140,6 +140,7 @@ def test_eight_ranks_on_two_gpus_sum(site: Cluster) -> None:
     assert Counter(tried[-1].gpu for tried in made.attempts().values()) == {0: 4, 1: 4}
 
 
+@pytest.mark.weekly
 def test_a_killed_rank_ends_the_run_on_both_nodes(site: Cluster) -> None:
     """Every survivor says who it was; one sentence in the job's log; exit code 1; nothing left."""
     before = traces(site)
@@ -156,6 +157,7 @@ def test_a_killed_rank_ends_the_run_on_both_nodes(site: Cluster) -> None:
     check_nothing_is_left(made, before)
 
 
+@pytest.mark.weekly
 def test_a_deadlock_is_named_on_both_nodes(site: Cluster) -> None:
     text = HEAD + "comm.recv((comm.rank + 1) % comm.size, 'x')\n"
     made = Ranks(site, text, "[2,2,1]")
@@ -165,6 +167,7 @@ def test_a_deadlock_is_named_on_both_nodes(site: Cluster) -> None:
     assert "all ranks wait for each other" in made.log()
 
 
+@pytest.mark.weekly
 def test_who_waits_is_shown_to_who_watches(site: Cluster) -> None:
     made = Ranks(site, HEAD + "if comm.rank:\n    comm.recv(0, 'x')\nelse:\n    time.sleep(3600)\n", "[2,1,1]")
     made.wait_for(lambda: "(0, 'x')" in made.read("p*/events.jsonl"))
@@ -198,6 +201,7 @@ def test_a_killed_process_of_ours_leaves_nothing(site: Cluster, who: str) -> Non
     check_nothing_is_left(made, before)
 
 
+@pytest.mark.weekly
 def test_a_lost_node_is_told_to_the_ranks_of_the_other(site: Cluster) -> None:
     made = Ranks(site, STAY, "[2,2,1]")
     made.wait_for(lambda: made.are_all("together", 4))
@@ -211,6 +215,7 @@ def test_a_lost_node_is_told_to_the_ranks_of_the_other(site: Cluster) -> None:
         made.wait()
 
 
+@pytest.mark.weekly
 def test_a_requeued_run_meets_again_with_a_key_of_its_own(site: Cluster) -> None:
     text = HEAD + (
         "first = not os.path.exists('begun')\n"
@@ -229,6 +234,7 @@ def test_a_requeued_run_meets_again_with_a_key_of_its_own(site: Cluster) -> None
     assert site.as_user("alice", f"ls {made.folder}/rendezvous").returncode != 0
 
 
+@pytest.mark.weekly
 def test_two_users_with_two_array_elements_each_on_one_node(site: Cluster) -> None:
     """Four runs at once on one node, none through llsub: each is a run of its own, and sums what its own ranks have."""
     text = HEAD + (

@@ -22,7 +22,7 @@ from terminal import Terminal, Terminals, terminals
 from localcluster import Cluster, paths
 from slurm_share.load.text import gigabytes, whole_gigabytes
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.weekly]
 
 OLGA = 2003
 SWEEP = """\

@@ -13,7 +13,7 @@ from hooked import BIN, Node, why_not_idle
 from localcluster import Cluster
 from slurm_share.core import names
 
-pytestmark = [pytest.mark.cluster, pytest.mark.release]
+pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.release]
 
 SHARDS = 720720
 NODE = (

@@ -132,6 +132,7 @@ def test_ranks_of_other_nodes_raise_with_its_name_too(tmp_path: Path, kind: str,
 
 @pytest.mark.slow
 @pytest.mark.timeout(60 + 100 * ROUNDS)
+@pytest.mark.weekly
 def test_when_a_rank_is_killed_all_others_raise_with_its_name(tmp_path: Path) -> None:
     """Each kind of call in turn, at a random time."""
     for number in range(ROUNDS):

@@ -441,7 +441,9 @@ def test_every_key_is_tried() -> None:
     assert set(TRIES) | set(QUITS) == set(keymap.BY_ID)
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(
+    "view", [view if view in ("nodes", "node") else pytest.param(view, marks=pytest.mark.weekly) for view in VIEWS]
+)
 async def test_every_key_does_what_it_says(view: ViewName, monkeypatch: pytest.MonkeyPatch) -> None:
     async with dashboard(commands=Commands()) as (pilot, app, feed):
         notes = notes_of(app, monkeypatch)

@@ -139,7 +139,7 @@ def test_what_came_before_there_was_an_app_is_kept(app, feed):
     assert app.messages[0].survey.notes == ("newest",)
 
 
-@pytest.mark.parametrize("count", [1, 10_000])
+@pytest.mark.parametrize("count", [1, pytest.param(10_000, marks=pytest.mark.weekly)])
 def test_one_node_and_ten_thousand(app, feed, count):
     one = feed(Origin(user="alice", demo=True, everybody=True, demo_nodes=count, interval_s=1.0))
     picture = app.wait(SurveyPicture)

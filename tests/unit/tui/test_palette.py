@@ -84,6 +84,7 @@ async def test_names_in_the_palette_are_text(name: str) -> None:
     assert Content.from_markup(palette._plain(name)).plain == written
 
 
+@pytest.mark.weekly
 async def test_a_large_cluster_does_not_hold_up_the_keys() -> None:
     found = list(palette.things(picture_of(a_survey(count=10_000))))
     assert len(found) > 10_000

@@ -52,8 +52,12 @@ THEMES = (themes.DARK, themes.MONO)
 SCENES = {"large-nodes": ("nodes", lambda: large(NOW)), "recorded-jobs": ("jobs", recorded)}
 """A view of another cluster than the demonstration's: its name, the view, the survey (`scenes.py`)."""
 
-CASES = [*product(VIEWS, SIZES, THEMES), *product(OVER, SIZES[:2], THEMES), *product(SCENES, SIZES, THEMES[:1])]
-"""What, in how large a terminal, in which theme."""
+CASES = [
+    *product((*VIEWS, *SCENES), SIZES, THEMES[:1]),
+    *product(OVER, SIZES[:2], THEMES[:1]),
+    *product((*VIEWS, *OVER), SIZES[:1], THEMES[1:]),
+]
+"""What, in how large a terminal, in which theme: without colours at the smallest size only."""
 
 
 @pytest.fixture(autouse=True)
