@@ -107,6 +107,17 @@ def test_two_nodes_that_share_a_list_learn_how_many_tasks_have_room(cluster: Clu
     assert re.search(r"^slurm-share launch: +4 +2 ", made.log(), re.MULTILINE), made.log()
 
 
+def test_a_small_task_that_ends_first_does_not_size_larger_ones_of_its_script(cluster: Cluster) -> None:
+    """They are known by the last command of their lines; the third is sized by the second's numbers."""
+    line = 'cd "$LLSUB_DIR" && FIRST=small simgpu-task --seconds {} --memory {}M >/dev/null'
+    tasks = [{"run": line.format(seconds, memory)} for seconds, memory in ((2, 500), (2, 9000), (1, 12_000))]
+    made = packed(cluster, tasks, "[1,1]", "--options=-w n3")
+    assert made.wait() == "COMPLETED", made.log()
+    assert [[one.outcome for one in tried] for _, tried in sorted(made.attempts().items())] == [["done"]] * 3, (
+        made.log()
+    )
+
+
 def test_only_tasks_like_dead_ones_are_given_up(cluster: Cluster) -> None:
     """Three tasks fit on no GPU; then smaller ones of their script are done, and the first command is given up."""
     tasks = [task(memory, 0.1) for memory in ("90000M", "91000M", "92000M", "6000M", "12000M", "90000M")]

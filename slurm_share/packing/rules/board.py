@@ -232,6 +232,7 @@ class Board:
             peak_mib=peak,
             cap_mib=run.cap_mib,
             is_flat=run.is_flat,
+            floor_mib=max(run.estimate.floor_mib, run.floor_mib),
         )
         self._ask_growth(run, age_s)
         run.due_mib = self._due(run)

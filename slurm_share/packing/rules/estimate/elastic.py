@@ -34,20 +34,22 @@ def takes_everything(
     peak_mib: int,
     cap_mib: int | None,
     is_flat: bool,
+    floor_mib: int = 0,
 ) -> bool:
     """Return whether a running task is elastic. Call it at each sample until it returns True.
 
     A task is elastic if it reaches, within AT_ONCE_S, the size that JAX and TensorFlow are told (`start_mib`, its
     reservation at the start) or most of the whole GPU, or if its memory is flat at its cap.
 
-    Only a task of unknown size is judged: the reservation of any other task is close to its memory in any case.
+    Only a task of unknown size is judged: the reservation of any other task is close to its memory in any case. So is
+    that of a task with a known least need (`floor_mib`).
     """
     if source != "unknown":
         return False
     if age_s <= AT_ONCE_S:
         if total_mib is not None and memory_mib >= WHOLE_RATIO * total_mib:
             return True
-        if START_RATIO * start_mib <= memory_mib <= start_mib + CONTEXT_MIB:
+        if not floor_mib and START_RATIO * start_mib <= memory_mib <= start_mib + CONTEXT_MIB:
             return True
     return is_flat and cap_mib is not None and peak_mib >= AT_CAP_RATIO * cap_mib
 

@@ -11,6 +11,7 @@ AT = {
 LATE = {"age_s": 600.0, "peak_mib": 39_000}
 CASES = {
     "what it was told, at once": ({}, True),
+    "what it had when it was ended": ({"floor_mib": 19_500}, False),
     "later": ({"age_s": 60.0}, False),
     "less than it was told": ({"memory_mib": 15_000}, False),
     "more than it was told": ({"memory_mib": 25_000}, False),
