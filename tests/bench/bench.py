@@ -9,7 +9,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -70,7 +70,18 @@ def report(name: str, slurm: str | None, rows: Sequence[Row], **more: Any) -> bo
 def write(name: str, **fields: Any) -> None:
     """Write results/<name>.json: name, date, machine and these fields."""
     answer = {"bench": name, "date": time.strftime("%Y-%m-%d"), "machine": machine(), **fields}
-    (RESULTS / f"{name}.json").write_text(json.dumps(answer, indent=2) + "\n")
+    (RESULTS / f"{name}.json").write_text(in_lines(answer))
+
+
+def in_lines(fields: Mapping[str, Any]) -> str:
+    """Return a JSON object with a line for each field, and for each entry of a list."""
+
+    def shown(value: Any) -> str:
+        if not isinstance(value, list) or not value:
+            return json.dumps(value)
+        return "[\n" + ",\n".join(f"    {json.dumps(one)}" for one in value) + "\n  ]"
+
+    return "{\n" + ",\n".join(f"  {json.dumps(name)}: {shown(value)}" for name, value in fields.items()) + "\n}\n"
 
 
 def over_seeds(play: Callable[[int], Found], seeds: Sequence[int], what: str, processes: int | None) -> list[Found]:

@@ -42,7 +42,7 @@ def play(parts: Sequence[str], first: int, counts: Mapping[str, int], processes:
 
     file = RESULTS / "measured.json"
     before = json.loads(file.read_text()) if file.is_file() and len(parts) < len(PARTS) else {}
-    rows, details, took = [], before.get("settings", []), before.get("took_s", {})
+    rows, took = [], before.get("took_s", {})
     for part in parts:
         begin = time.perf_counter()
         if part == "training":
@@ -54,10 +54,7 @@ def play(parts: Sequence[str], first: int, counts: Mapping[str, int], processes:
         elif part == "shares":
             rows += measured_shares.percentages(seeds("shares"))
         else:
-            found, details = measured_policies.compared(
-                over_seeds(measured_policies.one_seed, seeds("gain"), part, processes)
-            )
-            rows += found
+            rows += measured_policies.compared(over_seeds(measured_policies.one_seed, seeds("gain"), part, processes))
         took[part] = round(time.perf_counter() - begin, 1)
     kept = tuple(one for part, one in zip(PARTS, BEGINNINGS, strict=True) if part not in parts)
     for row in before.get("rows", []):
@@ -71,7 +68,6 @@ def play(parts: Sequence[str], first: int, counts: Mapping[str, int], processes:
         first_seed=first,
         seeds=before.get("seeds", {}) | {part: count for part, count in counts.items() if part in parts},
         took_s=took,
-        settings=details,
     )
 
 

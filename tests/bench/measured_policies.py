@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 import packing
 from bench import Row
@@ -22,9 +21,9 @@ def one_seed(seed: int) -> dict[Key, Figures]:
     return packing.one_seed(seed, POLICIES)
 
 
-def compared(every: Sequence[dict[Key, Figures]]) -> tuple[list[Row], list[dict[str, Any]]]:
-    """Return a row for each trace and measure with the median over seeds at the worst setting, and all medians."""
-    rows, details = [], []
+def compared(every: Sequence[dict[Key, Figures]]) -> list[Row]:
+    """Return a row for each trace and measure with the median over seeds at the worst setting."""
+    rows = []
     names = list(dict.fromkeys(key[0] for key in every[0]))
     settings = list(dict.fromkeys(key[1:3] for key in every[0]))
     for name in names:
@@ -37,10 +36,6 @@ def compared(every: Sequence[dict[Key, Figures]]) -> tuple[list[Row], list[dict[
             for setting in settings:
                 values = [of[name, *setting, policy][figure] / of[name, *setting, base][figure] for of in every]
                 medians.append((statistics.median(values), max(values), setting))
-                details.append(
-                    {"policy": policy, "trace": name, "alpha": setting[0], "settle_s": setting[1], "what": what,
-                     "median": round(medians[-1][0], 4), "best": round(min(values), 4), "worst": round(max(values), 4)}
-                )  # fmt: skip
             worst, largest, (alpha, settle_s) = max(medians)
             best = min(medians)[0]
             where = f"worst setting: alpha {alpha:g}, {settle_s:g} s; best {best:.2f}; worst seed {largest:.2f}"
@@ -52,4 +47,4 @@ def compared(every: Sequence[dict[Key, Figures]]) -> tuple[list[Row], list[dict[
             booked = max(statistics.median(of[name, *setting, BOOKED][figure] for of in every) for setting in settings)
             bar = 2.0 if figure == "oom" else 0.0
             rows.append(Row(f"gain, {name}: {what} (booked {booked:g})", max(medians)[0], "", bar))
-    return rows, details
+    return rows

@@ -20,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import packing_decide
 from bench import Row, over_seeds, report
@@ -102,39 +101,25 @@ MEASURES: tuple[Measure, ...] = (
 )
 
 
-def compared(seeds: Sequence[int], every: Sequence[dict[Key, Figures]]) -> tuple[list[Row], list[dict[str, Any]]]:
-    """Return a row for each trace and measure, at its worst setting, and the medians at every setting."""
-    rows, details = [], []
+def compared(every: Sequence[dict[Key, Figures]]) -> list[Row]:
+    """Return a row for each trace and measure, at its worst setting."""
+    rows = []
     for name in TRACES:
         worst: dict[str, tuple[float, float, str]] = {}
         for assumed in assumptions():
             setting = f"alpha {assumed.alpha:g}, {assumed.settle_s:g} s"
-            for what, bar, measure in MEASURES:
+            for what, _, measure in MEASURES:
                 values = [
                     measure({text: of[name, assumed.alpha, assumed.settle_s, text] for text in POLICIES})
                     for of in every
                 ]
                 median = statistics.median(values)
-                details.append(
-                    {
-                        "trace": name,
-                        "alpha": assumed.alpha,
-                        "settle_s": assumed.settle_s,
-                        "what": what,
-                        "median": round(median, 4),
-                        "best": round(min(values), 4),
-                        "worst": round(max(values), 4),
-                        "worst_seed": seeds[values.index(max(values))],
-                        "bar": bar,
-                        "holds": None if bar is None else median <= bar,
-                    }
-                )
                 if what not in worst or median > worst[what][0]:
                     worst[what] = (median, max(values), setting)
         for what, bar, _ in MEASURES:
             median, largest, setting = worst[what]
             rows.append(Row(f"{name}: {what} (worst setting: {setting}; worst seed {largest:.2f})", median, "", bar))
-    return rows, details
+    return rows
 
 
 def published(every: Sequence[dict[Key, Figures]]) -> list[Row]:
@@ -211,8 +196,7 @@ def main(arguments: Sequence[str]) -> int:
     seeds = drawn(arguments)
     print(f"seeds {seeds[0]} to {seeds[-1]}; repeat with {len(seeds)} --seed {seeds[0]}", flush=True)
     every = over_seeds(one_seed, seeds, "packing", None)
-    rows, details = compared(seeds, every)
-    rows += [*published(every), *energy(every)]
+    rows = [*compared(every), *published(every), *energy(every)]
     decide_ms = max(packing_decide.measure().values())
     rows += [
         Row(f"{MANY} tasks on {8 * NODES} GPUs, one core", many_s(), "s", MANY_S),
@@ -220,7 +204,7 @@ def main(arguments: Sequence[str]) -> int:
         Row("decisions of a simulation that differ when decided again", replayed(seeds[0]), "", 0.0),
     ]
     note = "simulated; SM activity of tasks assumed"
-    return 0 if report("packing", None, rows, note=note, seeds=list(seeds), settings=details) else 1
+    return 0 if report("packing", None, rows, note=note, seeds=list(seeds)) else 1
 
 
 if __name__ == "__main__":
