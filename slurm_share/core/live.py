@@ -7,7 +7,7 @@
         4711.1234/                        of the launcher with that job and pid, which holds a lock (flock) on it
             bookings.json                 the memory that it has booked on each GPU (packing/bookings.py)
             rates.json                    the rates of its tasks (triples/rates_file.py)
-            progress/0 ... 47             what the task in that worker has done (triples/launcher/progress_files.py)
+            progress/0 ... 47             what the task in that worker has done (triples/launcher/rates.py)
 
 Guard and loop hold the lock until both have ended, so it needs no pid and holds in containers. A folder whose lock is
 free is that of a dead launcher: readers ignore it, and the next launcher removes it.

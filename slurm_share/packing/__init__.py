@@ -8,8 +8,7 @@ TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from . import history_queries
     from .attempt import Attempt
-    from .bookings import Bookings
-    from .bookings_reader import read_bookings
+    from .bookings import Bookings, read_bookings
     from .decider import Decider
     from .decision_records import GiveUp, Hold, Move, Pause, Reserve, Resume, Start
     from .events import (
@@ -79,8 +78,7 @@ __getattr__, __all__ = exports(
     modules=["history_queries", "rules.tuned_text"],
     names={
         "attempt": ["Attempt"],
-        "bookings": ["Bookings"],
-        "bookings_reader": ["read_bookings"],
+        "bookings": ["Bookings", "read_bookings"],
         "fingerprint": ["key_of"],
         "events": [
             "EVENTS", "EventLog", "Progress", "ProgressReader", "RankWait", "SizeReader", "WorkRate", "read_decisions",

@@ -11,19 +11,21 @@ import fcntl
 import os
 import struct
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from ..core import files, locks, own_folders, text_files
+from ..core import files, live, locks, own_folders, text_files
 from ..core.errors import StateError
 from ..core.live import LiveFolder
 from ..core.process import Deadline
-from ..core.records import Count
-from .bookings_reader import BOOKINGS, MOST_BYTES, BookingRead
+from ..core.records import Amount, Count, JobStart, Moment
 
+BOOKINGS = "bookings.json"
+MOST_BYTES = 64 * 1024
 LOCK = "lock"
 PATIENCE_S = 2.0
 """Longest wait for the lock. It is normally held for less than 10 ms, longer if a launcher is stopped (SIGSTOP)."""
@@ -35,6 +37,26 @@ _COUNT = struct.Struct("=Q")
 
 class BookingsBusyError(StateError):
     """Raised when another launcher holds the lock for too long."""
+
+
+class BookingRead(Struct, frozen=True, kw_only=True):
+    """The booking of one launcher on one GPU, as far as it is shown."""
+
+    booked_mib: Count = 0
+    """Sum over all its tasks there."""
+    clients: Count = 0
+    """Number of their CUDA processes."""
+    tasks: Count = 0
+    held_for: Count | None = None
+    """The task for which the GPU is kept free; None: none."""
+    held_since: Moment | None = None
+    """Start of that hold, Unix time in seconds; None: none."""
+    job: str | Amount = ""
+
+    @property
+    def job_number(self) -> int | None:
+        """Return the number of the launcher's Slurm job; None: it runs outside of Slurm."""
+        return JobStart.parse(str(self.job)).number
 
 
 class Booking(BookingRead, frozen=True, kw_only=True):
@@ -58,21 +80,21 @@ class Elsewhere(Struct, frozen=True):
 class Bookings:
     """The bookings of this launcher, and access to those of the others."""
 
-    def __init__(self, live: LiveFolder, job: str, gpus: Sequence[str]) -> None:
+    def __init__(self, own: LiveFolder, job: str, gpus: Sequence[str]) -> None:
         """Make the file without bookings. `job` names the launcher's job; `gpus` are UUIDs.
 
         Raises StateError if the folder cannot be used.
         """
-        self.folder = live.outer
-        self._live, self._job = live, job
+        self.folder = own.outer
+        self._live, self._job = own, job
         self._written = {gpu: Booking(job=job) for gpu in gpus}
         self._count = -1
         self._read_at = 0.0
         self._others: dict[str, Elsewhere] = {}
         self._lock = self._file = -1
         try:
-            self._lock = own_folders.open_file(live.base, LOCK, live.outer)
-            self._file = own_folders.open_file(live.fd, BOOKINGS, live.path)
+            self._lock = own_folders.open_file(own.base, LOCK, own.outer)
+            self._file = own_folders.open_file(own.fd, BOOKINGS, own.path)
         except BaseException:
             self._close_all()
             raise
@@ -174,3 +196,24 @@ class Bookings:
         os.pwrite(self._lock, _COUNT.pack(count), 0)
         if self._count == count - 1:
             self._count = count  # the change is our own
+
+
+# ---- For status displays ----
+
+_decode = msgspec.json.Decoder(dict[str, BookingRead]).decode
+
+
+def read_bookings(
+    tmp: Path, uid: int, gpus: Collection[str], given: Path | None = None
+) -> dict[str, tuple[BookingRead, ...]]:
+    """Return the bookings of a user's living launchers by GPU (UUID), without GPUs that have none. `given`: the folder
+    that root makes for the user.
+
+    Raises no error: what cannot be read is ignored.
+    """
+    found: dict[str, tuple[BookingRead, ...]] = {}
+    for of_launcher in live.read_all(tmp, uid, BOOKINGS, _decode, MOST_BYTES, given):
+        for gpu, booking in of_launcher.items():
+            if gpu in gpus:
+                found[gpu] = (*found.get(gpu, ()), booking)
+    return found

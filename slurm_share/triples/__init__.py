@@ -16,8 +16,8 @@ if TYPE_CHECKING:
         packed_dry_run,
         planning,
         rank_python,
+        result_files,
         run_folder,
-        run_results,
         submitting,
     )
     from .job_output import LogFile, Tail
@@ -48,6 +48,7 @@ __getattr__, __all__ = exports(
         "packed_dry_run",
         "planning",
         "rank_python",
+        "result_files",
         "rules.checkpoint",
         "rules.log_counts",
         "rules.mapreduce",
@@ -56,7 +57,6 @@ __getattr__, __all__ = exports(
         "rules.together",
         "rules.triple",
         "run_folder",
-        "run_results",
         "submitting",
     ],
     names={

@@ -23,7 +23,6 @@ from slurm_share.lab import model_file, policies, probe
 from slurm_share.packing import (
     NodeRates,
     TaskSpec,
-    bookings_reader,
     events,
     fingerprint,
     history,
@@ -33,7 +32,7 @@ from slurm_share.packing.rules import explain, log_messages
 from slurm_share.packing.rules import fingerprint as commands
 from slurm_share.share import leases
 from slurm_share.triples import failed_tasks, rates_file, result_files, run_folder
-from slurm_share.triples.launcher import progress_files
+from slurm_share.triples.launcher import rates
 from slurm_share.triples.records import Ended, Run
 from slurm_share.triples.rules import checkpoint, failing, log_counts, mapreduce, pack_options, submission, triple
 
@@ -102,9 +101,9 @@ def try_launcher_files(data: bytes) -> None:
     with folder() as tmp:
         mine, other = LiveFolder(tmp, "1"), LiveFolder(tmp, "2")
         booked = bookings_files.Bookings(mine, "1", ["GPU-1"])
-        for name in (bookings_reader.BOOKINGS, rates_file.RATES):
+        for name in (bookings_files.BOOKINGS, rates_file.RATES):
             other.replace(name, data)
-        assert set(bookings_reader.read_bookings(tmp, UID, ["GPU-1"])) <= {"GPU-1"}
+        assert set(bookings_files.read_bookings(tmp, UID, ["GPU-1"])) <= {"GPU-1"}
         for one in rates_file.read_rates(tmp, [UID]).values():
             assert len(one) == 1
         with booked.section():
@@ -139,7 +138,7 @@ def try_log(data: bytes) -> None:
         assert isinstance(sentence, bool) or sentence.isprintable() or not sentence
     log_messages.asked_mib(data)
     log_messages.wanted_mib(data, 7)
-    progress_files.parse_number(data)
+    rates.parse_number(data)
     progress._number(data[:40])
     probe._read(text(data), 1.0)
 

@@ -144,13 +144,13 @@ class Advisor:
     def __call__(self, survey: Survey) -> tuple[Advice, ...]:
         """Return the advice for every running job in the survey, by this site's settings. Raises UsageError for a job
         whose nodes are no list, and for an invalid configuration."""
-        from ...triples import run_results
+        from ...triples import result_files
         from ..rules.advice import advise
 
         site = config.load()
         # The jobs of a recording or a demonstration are not those whose results and submissions are on this host.
         is_now = survey.source not in ("replay", "demo")
-        failures = run_results.read_memory_failures(survey.jobs, os.geteuid()) if is_now else {}
+        failures = result_files.read_memory_failures(survey.jobs, os.geteuid()) if is_now else {}
         is_next = self._taken is not None and 0 <= survey.taken - self._taken <= LASTING_S
 
         def advised() -> tuple[Advice, ...]:

@@ -23,7 +23,7 @@ from slurm_share.load import recording, snapshot
 from slurm_share.load.rules import idle
 from slurm_share.load.sources import origin
 from slurm_share.node import processes
-from slurm_share.triples import run_results
+from slurm_share.triples import result_files
 
 
 class Cluster:
@@ -149,7 +149,7 @@ def test_advice_is_by_the_sites_settings_and_the_runs_results(cluster, capsys, m
         asked.append((jobs, uid))
         return {4711: 3}
 
-    monkeypatch.setattr(run_results, "read_memory_failures", failures)
+    monkeypatch.setattr(result_files, "read_memory_failures", failures)
     (advice,) = llload.Advisor()(seen)
     assert next(one.nppn for one in advice.bounds if one.resource == "MPS clients") == advice.gpus
     assert any(line.startswith("3 tasks of it ran out") for line in advice.evidence)

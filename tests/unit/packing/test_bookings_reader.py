@@ -9,7 +9,7 @@ import pytest
 
 from slurm_share.core.live import LiveFolder
 from slurm_share.packing import read_bookings
-from slurm_share.packing.bookings_reader import BookingRead
+from slurm_share.packing.bookings import BookingRead
 
 GPU = "GPU-5131aaaa"
 

@@ -11,8 +11,7 @@ from packing_values import facts, is_replayable
 from slurm_share.core.errors import StateError
 from slurm_share.core.live import LiveFolder
 from slurm_share.packing import bookings, events
-from slurm_share.packing.bookings import Booking, Bookings
-from slurm_share.packing.bookings_reader import read_bookings
+from slurm_share.packing.bookings import Booking, Bookings, read_bookings
 from slurm_share.packing.decider import Decider
 from slurm_share.packing.decision_records import GiveUp, Start
 from slurm_share.packing.history_records import TaskRun

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from slurm_share.slurm.records import QueuedJob
-from slurm_share.triples import run_folder, run_results
+from slurm_share.triples import result_files, run_folder
 from slurm_share.triples.records import Ended, Run, Triple
 
 RUN = Run(
@@ -40,13 +40,13 @@ def job(folder, **more):
 
 
 def test_deaths_of_this_job_are_counted_over_its_nodes(folder):
-    assert run_results.read_memory_failures([job(folder)], os.geteuid()) == {4711: 3}
+    assert result_files.read_memory_failures([job(folder)], os.geteuid()) == {4711: 3}
 
 
 def test_only_the_end_of_long_results_is_read(folder):
     with open(folder / "logs" / "p0-p7_n1" / "results.jsonl", "ab") as file:
         file.write(b"\n" + ended(1, "done") * 3000)
-    assert run_results.read_memory_failures([job(folder)], os.geteuid()) == {4711: 2}
+    assert result_files.read_memory_failures([job(folder)], os.geteuid()) == {4711: 2}
 
 
 @pytest.mark.parametrize(
@@ -54,16 +54,16 @@ def test_only_the_end_of_long_results_is_read(folder):
     [{"uid": os.geteuid() + 1}, {"states": ("PENDING",)}, {"script": ""}, {"script": "launch.sh"}, {"job_id": 12}],
 )
 def test_what_is_not_ours_or_no_run_is_left_out(folder, more):
-    assert run_results.read_memory_failures([job(folder, **more)], os.geteuid()) == {}
+    assert result_files.read_memory_failures([job(folder, **more)], os.geteuid()) == {}
 
 
 def test_a_folder_that_cannot_be_read_is_left_out(folder):
-    assert run_results.read_memory_failures([job(folder / "gone")], os.geteuid()) == {}
+    assert result_files.read_memory_failures([job(folder / "gone")], os.geteuid()) == {}
     place = folder / "logs" / "p0-p7_n1" / "results.jsonl"
     place.unlink()
     os.mkfifo(place)
-    assert run_results.read_memory_failures([job(folder)], os.geteuid()) == {}
+    assert result_files.read_memory_failures([job(folder)], os.geteuid()) == {}
     if os.geteuid() == 0:
         os.chown(folder / "run.json", 12345, -1)
         place.unlink()
-        assert run_results.read_memory_failures([job(folder)], os.geteuid()) == {}
+        assert result_files.read_memory_failures([job(folder)], os.geteuid()) == {}

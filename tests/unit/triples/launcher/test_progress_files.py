@@ -9,7 +9,7 @@ import pytest
 
 from slurm_share.core.errors import StateError
 from slurm_share.core.live import LiveFolder
-from slurm_share.triples.launcher.progress_files import ProgressFiles, parse_number
+from slurm_share.triples.launcher.rates import ProgressFiles, parse_number
 
 
 @pytest.fixture
