@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,7 +56,7 @@ class Desk:
 
     def __init__(self, tmp: Path, monkeypatch: pytest.MonkeyPatch, progress: str = "") -> None:
         self.now = 1000.0
-        clock = SimpleNamespace(monotonic=lambda: self.now, time=lambda: 1e9 + self.now)
+        clock = SimpleNamespace(monotonic=lambda: self.now, time=lambda: 1e9 + self.now, time_ns=time.time_ns)
         monkeypatch.setattr(module, "time", clock)
         self.tmp = tmp
         self.said: list[str] = []
