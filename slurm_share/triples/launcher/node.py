@@ -289,6 +289,8 @@ def _worker(first: int, place: Place, workers: SlotAssignment) -> Worker:
 
 def _budgets(workers: Sequence[Worker], assigned: SlotAssignment, settings: Settings) -> dict[int, Budget]:
     """Return the memory of each GPU that this launcher may divide: all, or the part of its slots if others share it."""
+    from ...packing import Budget  # imported here: runs without GPUs start faster without it
+
     found = {}
     plan, held = assigned.plan, slot_assignment.held_slots(assigned)
     for gpu in {worker.place.gpu for worker in workers if worker.place.gpu is not None}:
