@@ -61,6 +61,8 @@ class AppendFile:
         self._is_held, self._lock_s, self._torn = is_held, lock_s, torn
         self._most_bytes, self._flush = most_bytes, flush
         self._is_locked = False
+        self._end: int | None = None
+        """Of a held file: its size after this process has written, which saves looking; None: it is not known."""
         self.fd = os.open(file, _FLAGS, mode, dir_fd=folder)
         try:
             if not stat.S_ISREG(os.fstat(self.fd).st_mode):
@@ -73,13 +75,15 @@ class AppendFile:
 
     def append(self, data: bytes) -> int:
         """Write lines, all of them or none. Return the bytes of half a line that was removed before them."""
+        if self._is_held:
+            return self._append(data)
         with self.locked():
             return self._append(data)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the lock for several actions, such as to read before `append`."""
-        if self._is_locked or self._lock_s is None:
+        if self._is_locked or self._is_held or self._lock_s is None:
             yield
             return
         self._lock(self._lock_s)
@@ -113,9 +117,9 @@ class AppendFile:
         self._is_locked = True
 
     def _append(self, data: bytes) -> int:
-        size = os.fstat(self.fd).st_size
-        cut = 0
-        if self._torn != "keep" and size and os.pread(self.fd, 1, size - 1) != b"\n":
+        end, self._end = self._end, None  # not known again until everything is written
+        size, cut = os.fstat(self.fd).st_size if end is None else end, 0
+        if end is None and self._torn != "keep" and size and os.pread(self.fd, 1, size - 1) != b"\n":
             if self._torn == "cut" and self._is_locked:
                 cut = size - whole_bytes(self.fd, size)
             else:
@@ -136,6 +140,8 @@ class AppendFile:
                 with contextlib.suppress(OSError):
                     os.ftruncate(self.fd, size)
             raise
+        if self._is_held:
+            self._end = size + len(data)
         return cut
 
 

@@ -1,4 +1,4 @@
-"""Read a finished packed run from its folder: attempts from `results.jsonl`, memory from `decisions.jsonl`."""
+"""Read a finished packed run from its folder: attempts from `results.jsonl`, memory from `events.jsonl`."""
 
 from __future__ import annotations
 

@@ -46,7 +46,6 @@ class Together(Slots):
         self._last: Deadline | None = None
         """When the loop stops waiting for the rendezvous process; None: not set."""
         self._is_loss_logged = False
-        """Content of waits.json; None: not written."""
 
     # ---- Starts ----
 

@@ -59,7 +59,7 @@ def joined(lines):
     return b"".join(line + b"\n" for line in lines)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     before=LINES,
     torn=LINES,
@@ -89,6 +89,18 @@ def test_lines_before_and_after_a_broken_write_are_read_back(
     kept = [half] if half and rule == "end" else []
     assert file.read_bytes() == joined([*before, *whole, *kept, *after])
     assert cut == (len(half) if rule == "cut" else 0)
+
+
+def test_a_guard_begins_a_line_after_the_half_line_of_its_killed_loop(tmp_path):
+    writer = AppendFile(tmp_path / "lines", is_held=True)
+    pid = os.fork()
+    if pid == 0:
+        writer.append(b"one\n")
+        os.write(writer.fd, b"tw")
+        os._exit(0)
+    os.waitpid(pid, 0)
+    writer.append(b"three\n")
+    assert (tmp_path / "lines").read_bytes() == b"one\ntw\nthree\n"
 
 
 def test_a_full_disk_leaves_nothing_of_the_data(tmp_path):
