@@ -16,6 +16,14 @@ REPORT = "build/screens.html"
 PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-goldens",
+        action="store_true",
+        help="write the sentences of the product to the golden files, for git diff",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Keep what pytest-textual-snapshot writes in the build folder, wherever pytest was started."""
     if getattr(config.option, "snapshot_report", "") == "snapshot_report.html":  # its default; nobody asked for another
@@ -57,6 +65,21 @@ def signals_of_tasks_as_before() -> Iterator[None]:
     for number, handler in before.items():
         if handler is not None and signal.getsignal(number) is not handler:
             signal.signal(number, handler)
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Return a comparison of a text with a file beside the test, `goldens/NAME`. One that differs is what users are to
+    read from now on, or a mistake: `pytest --update-goldens TEST` writes the file, and git diff shows the sentences."""
+
+    def compare(name: str, text: str) -> None:
+        file = request.path.parent / "goldens" / name
+        if request.config.getoption("update_goldens"):
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(text, encoding="utf-8")
+        assert text.splitlines() == file.read_text(encoding="utf-8").splitlines(), f"see the fixture in {__file__}"
+
+    return compare
 
 
 @pytest.fixture(scope="session")

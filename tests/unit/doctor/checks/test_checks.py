@@ -35,17 +35,27 @@ def test_a_healthy_host_passes_every_check():
     assert every.exit_code(every.examine(HEALTHY)) == 0
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.check}-{row.outcome}-{row.words}")
-def test_a_check(row):
+def found_by(row):
     facts = HEALTHY
     for path, value in row.changes.items():
         facts = changed(facts, path, value)
-    found = say(facts, row.check)
+    return say(facts, row.check)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.check}-{row.outcome}-{row.words}")
+def test_a_check(row):
+    found = found_by(row)
     assert {one.outcome for one in found} == {row.outcome}, found
     assert any(row.words in one.what for one in found), found
     for one in found:
         assert bool(one.fix) == (one.outcome in ("WARN", "FAIL"))
         assert "\n" not in one.what + one.fix
+
+
+def test_the_sentences_of_all_checks(golden):
+    found = [one for row in ROWS for one in found_by(row)]
+    lines = [(f"{one.check} {one.outcome}: {one.what}", f"  {one.fix}") for one in found]
+    golden("findings.txt", "".join(f"{line}\n" for both in lines for line in both if line.strip()))
 
 
 def test_of_a_daemon_that_is_stopped_the_way_to_wake_it_is_said():
