@@ -313,6 +313,7 @@ def test_a_daemon_that_a_program_uses_is_not_stopped_by_fix(cluster: Cluster, no
 
 
 @current
+@pytest.mark.weekly
 def test_what_one_doctor_costs_the_controller(cluster: Cluster) -> None:
     """Messages to slurmctld, as it counts them itself: five hundred nodes may ask at once."""
 

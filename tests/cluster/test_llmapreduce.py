@@ -106,6 +106,7 @@ def test_np_deals_blocks_whose_lowest_have_the_extra_one_and_the_reducer_follows
     assert option(place.cluster.job(job_of(text, "reduce")), "NumCPUs") == "1"
 
 
+@pytest.mark.weekly
 def test_distributions_ndata_and_keep(place: Place) -> None:
     """Four runs at once: cyclic, ndata in blocks, ndata dealt in turn with a --np that does not count, and a queue."""
     commands = {
@@ -154,6 +155,7 @@ def test_a_triple_has_its_nodes_its_variables_and_further_inputs_in_the_same_job
     assert Counter(host for host, _ in gpus) == dict.fromkeys(hosts.values(), 2)
 
 
+@pytest.mark.weekly
 def test_a_triple_larger_than_the_work_is_made_smaller_and_said(place: Place) -> None:
     place.sh("rm in/f0[4-9] in/f1*")
     text = place.good("--np=[2,8,1]")
@@ -163,6 +165,7 @@ def test_a_triple_larger_than_the_work_is_made_smaller_and_said(place: Place) ->
     assert " -g " not in text
 
 
+@pytest.mark.weekly
 def test_more_processes_than_inputs_or_than_the_partition_has(place: Place) -> None:
     """32 CPUs: with 3 for each process there is room for 5 + 2 + 2."""
     assert "the partition gpu has room for 9 of 16 processes at once" in place.good("--np=16", "--slotsPerTask=3")
@@ -172,11 +175,13 @@ def test_more_processes_than_inputs_or_than_the_partition_has(place: Place) -> N
     assert place.ranks("more") == list(range(16))
 
 
+@pytest.mark.weekly
 def test_without_a_number_each_input_has_its_process(place: Place) -> None:
     place.good()
     assert place.ranks() == list(range(16))
 
 
+@pytest.mark.weekly
 def test_mimo_starts_the_mapper_once_a_process_with_a_file_of_pairs(place: Place) -> None:
     place.write("map.sh", '#!/bin/bash\necho "$@" >> starts.$LLMR_RANK\nwhile read a b; do cp $a $b; done < "$1"\n')
     place.good("--np=3", "--apptype=mimo", "--keep=true")
@@ -191,6 +196,7 @@ def test_mimo_starts_the_mapper_once_a_process_with_a_file_of_pairs(place: Place
     assert place.sh("ls -d MAPRED.*").split() == ["MAPRED.1"]
 
 
+@pytest.mark.weekly
 def test_the_names_of_outputs(place: Place) -> None:
     place.sh("rm in/f0[2-9] in/f1*; mv in/f01 in/f01.txt")
     place.good("--local", "--output=a", "--prefix=new_")
@@ -202,6 +208,7 @@ def test_the_names_of_outputs(place: Place) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.weekly
 def test_sub_folders_keep_their_tree_and_are_searched_for_an_extension(place: Place) -> None:
     place.sh(
         "rm in/*; mkdir -p in/x/y in/.git; for f in top.txt x/one.txt x/y/two.txt x/no.dat; do echo 1 > in/$f; done"
@@ -216,6 +223,7 @@ def test_sub_folders_keep_their_tree_and_are_searched_for_an_extension(place: Pl
     assert place.files("some") == ["x/no.dat.out"]
 
 
+@pytest.mark.weekly
 def test_a_list_gives_the_mapper_its_words(place: Place) -> None:
     """LLSC's two examples: a sweep of parameters, and a list of numbers; and files in quotes."""
     place.write("map.sh", '#!/bin/bash\nprintf "<%s>" "$@" > "got.$(basename -- "${!#}")"\n')
@@ -231,6 +239,7 @@ def test_a_list_gives_the_mapper_its_words(place: Place) -> None:
     assert place.sh("cat got.3.out got.5.out") == f"<3><{place.path}/out/3.out><5><{place.path}/out/5.out>"
 
 
+@pytest.mark.weekly
 def test_the_reducer_has_its_arguments_and_its_file(place: Place) -> None:
     place.good("--np=2", "--reducer=./reduce.sh", "--redout=sum.txt", "--redargs=-x 'two words'")
     assert place.sh("head -1 sum.txt").strip() == f"with <{place.path}/out> <{place.path}/sum.txt> <-x> <two words>"
@@ -255,6 +264,7 @@ def test_a_map_that_failed_keeps_the_reducer_from_starting_unless_it_is_told_oth
     assert place.sh("ls -d MAPRED.*").split() == ["MAPRED.1", "MAPRED.2"]
 
 
+@pytest.mark.weekly
 def test_a_reducer_that_may_run_after_a_failed_map_does_not_read_what_was_saved(place: Place) -> None:
     place.write("bad.sh", '#!/bin/bash\n[ -e well ] || case $1 in *f07) exit 75;; *f08) exit 3;; esac\ncp "$1" "$2"\n')
     code, _ = place.run("--mapper=bad.sh", "--np=2", "--reducer=reduce.sh", "--changeDepMode=true")
@@ -281,12 +291,14 @@ def test_what_failed_is_resumed_and_then_reduced(place: Place) -> None:
     assert "MAPRED" not in place.sh("ls -a")
 
 
+@pytest.mark.weekly
 def test_a_reducer_that_failed_keeps_the_folder(place: Place) -> None:
     place.write("reduce.sh", "#!/bin/bash\nexit 9\n")
     assert place.run("--np=1", "--reducer=reduce.sh")[0] == 1
     assert "the reducer ended with 9" in place.sh("cat MAPRED.1/logs/llmapreduce-reduce.log-*")
 
 
+@pytest.mark.weekly
 def test_a_tempdir_of_its_own_goes_and_one_that_was_there_stays_with_what_was_in_it(place: Place) -> None:
     place.good("--np=2", "--tempdir=new/one", "--apptype=mimo", "--mapper=/bin/true")
     assert place.sh("ls new") == ""
@@ -300,6 +312,7 @@ def test_a_tempdir_of_its_own_goes_and_one_that_was_there_stays_with_what_was_in
     assert "write another folder" in text
 
 
+@pytest.mark.weekly
 def test_options_reach_the_jobs(place: Place) -> None:
     cluster = place.cluster
     cluster.exec("ctl", ["scontrol", "update", "NodeName=n3", "Features=xeon-g6"], check=True)
@@ -324,12 +337,14 @@ def test_options_reach_the_jobs(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("kind", "cpus"), [("1", ["2", "1"]), ("3", ["1", "2"])])
+@pytest.mark.weekly
 def test_slots_are_the_maps_or_the_reducers(place: Place, kind: str, cpus: list[str]) -> None:
     text = place.good("--np=1", "--slotsPerTask=2", f"--slotsPerTaskType={kind}", "--reducer=reduce.sh")
     jobs = [place.cluster.job(job_of(text, which)) for which in ("map", "reduce")]
     assert [option(job, "CPUs/Task") for job in jobs] == cpus
 
 
+@pytest.mark.weekly
 def test_each_process_has_a_gpu_of_its_own_on_nodes_with_unlike_numbers_of_them(place: Place) -> None:
     place.good("--np=5", "--gpuNameCount=simulated:1", "--slotsPerTask=2")
     processes = {(one["host"], one["rank"]): one["gpu"] for one in place.outputs().values()}
@@ -338,6 +353,7 @@ def test_each_process_has_a_gpu_of_its_own_on_nodes_with_unlike_numbers_of_them(
     assert all(gpu.startswith("GPU-") for gpu in processes.values())
 
 
+@pytest.mark.weekly
 def test_a_triple_with_gpus_and_a_share(place: Place) -> None:
     place.good("--np=[1,4,1]", "--gpuNameCount=simulated:1")
     assert len({one["gpu"] for one in place.outputs().values()}) == 1
@@ -376,6 +392,7 @@ def test_a_call_within_a_task_runs_in_its_callers_place_and_its_task_ends_with_i
     assert "MAPRED" not in place.sh("ls -R -a")
 
 
+@pytest.mark.weekly
 def test_an_inner_map_that_failed_fails_its_outer_task(place: Place) -> None:
     place.sh("echo in > list")
     place.write("middle.sh", "#!/bin/bash\nllmapreduce --mapper=/bin/false --input=$1 --output=out2 --np=1\n")
@@ -420,6 +437,7 @@ def test_inputs_are_never_overwritten(place: Place) -> None:
     assert sorted(place.sh("ls -A").split()) == ["bad.sh", "in", "map.sh", "reduce.sh"]
 
 
+@pytest.mark.weekly
 def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
     place.write("slow.sh", '#!/bin/bash\nsleep 4; cp "$1" "$2"\n')
     command = "llmapreduce --mapper=slow.sh --input=in --output=out --np=2 --wait"
@@ -487,6 +505,7 @@ def accounted(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterat
         yield made
 
 
+@pytest.mark.weekly
 def test_the_default_number_of_processes_is_the_users_allotment(accounted: Cluster) -> None:
     place = Place(accounted)
     place.good("--slotsPerTask=2")

@@ -157,6 +157,7 @@ def test_what_cannot_be_is_refused_at_once(cluster: Cluster) -> None:
     assert cluster.jobs() == []
 
 
+@pytest.mark.weekly
 def test_a_job_waits_for_a_node_that_is_drained(cluster: Cluster) -> None:
     cluster.exec("ctl", ["scontrol", "update", "nodename=n3", "state=drain", "reason=test"], check=True)
     try:
@@ -343,6 +344,7 @@ LISTS = [
 
 
 @pytest.mark.release
+@pytest.mark.weekly
 def test_lists_of_nodes_are_read_as_slurm_reads_them(cluster: Cluster) -> None:
     command = "".join(f"scontrol show hostnames '{text}'; echo --; " for text in LISTS)
     parts = cluster.as_user("alice", command, check=True).stdout.split("--\n")
@@ -483,6 +485,7 @@ def test_a_killed_run_says_what_is_left_and_is_resumed_once(cluster: Cluster) ->
     assert (again.returncode, "LLSUB.1: all 8 tasks are done" in again.stdout) == (0, True)
 
 
+@pytest.mark.weekly
 def test_without_our_half_on_the_nodes_the_launchers_deal_the_gpus(cluster: Cluster) -> None:
     with Cluster.up(name_for("noplugin"), cluster.slurm_release, without=("plugin",)) as bare:
         bare.as_user("alice", f"mkdir {HOME}; cat > {HOME}/task.sh; chmod +x {HOME}/task.sh", input=TASK, check=True)
@@ -496,6 +499,7 @@ def test_without_our_half_on_the_nodes_the_launchers_deal_the_gpus(cluster: Clus
     assert len({gpu for _, _, gpu, _ in ranks(text).values()}) == 1
 
 
+@pytest.mark.weekly
 def test_where_devices_and_memory_are_confined_each_rank_has_its_gpu(cluster: Cluster) -> None:
     """ConstrainDevices: a step can use the GPUs that it asked for and no other."""
     with cluster_of("confined", cluster.slurm_release, cgroup=True) as confined:
@@ -507,10 +511,12 @@ def test_where_devices_and_memory_are_confined_each_rank_has_its_gpu(cluster: Cl
 
 
 @pytest.mark.parametrize(("words", "expected"), [("-i", "gpus= cpus=1"), ("-i -g 1 -q gpu", "gpus=0 cpus=1")])
+@pytest.mark.weekly
 def test_a_shell_on_a_core(cluster: Cluster, words: str, expected: str) -> None:
     assert expected in shell(cluster, words)
 
 
+@pytest.mark.weekly
 def test_a_shell_on_a_whole_node_has_all_of_it(cluster: Cluster) -> None:
     assert "gpus=0,1 cpus=8" in shell(cluster, "-i full --options='-w n2'")
 

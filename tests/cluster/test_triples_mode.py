@@ -158,6 +158,7 @@ def test_sixteen_ranks_on_two_nodes(cluster: Cluster) -> None:
 
 
 @pytest.mark.release
+@pytest.mark.weekly
 def test_the_same_where_administrators_installed_nothing(bare: Cluster) -> None:
     """The launcher deals the GPUs by itself, and starts MPS daemons inside the job; none of them is left."""
     made = Submitted(bare, SHOW, "[2,8,1]", "-g", "2")
@@ -170,6 +171,7 @@ def test_the_same_where_administrators_installed_nothing(bare: Cluster) -> None:
 
 
 @pytest.mark.release
+@pytest.mark.weekly
 def test_four_gpus_and_none(cluster: Cluster, bare: Cluster) -> None:
     """n1 has four: ranks 0 to 3 have one each. A node without a GPU runs a triple of CPU programs."""
     made = Submitted(cluster, SHOW, "[1,8,1]", "-g", "4")
@@ -499,6 +501,7 @@ def test_an_mps_daemon_that_dies(cluster: Cluster) -> None:
     check_resumed(made, 60)
 
 
+@pytest.mark.weekly
 def test_watching_a_run_whose_node_loses_power(cluster: Cluster) -> None:
     """The launcher's last figures stay; Slurm's state and reason show that nothing runs any more."""
     made = Submitted(cluster, "#!/bin/bash\nsleep 600\n", "[1,2,1]", "--options=-w n3 --requeue")
