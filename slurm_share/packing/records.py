@@ -267,7 +267,7 @@ class WaitingView(Struct, frozen=True, kw_only=True):
     is_new: bool = False
     """Its rate alone is not known, and may become known."""
     hopeless: str = ""
-    """Why it is given up, see `rules.dead_tasks`; empty: it is tried."""
+    """Why it is given up, see `rules.queue`; empty: it is tried."""
 
 
 class Growth(Struct, frozen=True, kw_only=True):

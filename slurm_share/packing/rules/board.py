@@ -36,11 +36,10 @@ from .estimate.estimator import Estimator
 from .gpu_state import OTHERS_WINDOW_S, GpuState
 from .learner import Learner
 from .policy import Decide, closes_gpu
-from .queue import Queue
+from .queue import Queue, WaitingEstimates
 from .room import capacity, usable
 from .speeds import Speeds
 from .undo import alone_most_s
-from .waiting_estimates import WaitingEstimates
 
 AGAIN_S = 1.0
 """For this time after a decision, tasks of the same command take the place of an ended one without a decision. Then a

@@ -1,15 +1,34 @@
-"""The waiting attempts of a board: their order, estimates, known least needs, and why some are given up."""
+"""The waiting attempts of a board: their order, estimates, known least needs, and why some are given up.
+
+A task is given up if tasks like it ran out of memory with a whole GPU to themselves.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from msgspec import Struct
+
+from ...core.text import gib_text
 from ..attempt import Attempt
-from ..records import TaskAsk, TaskKey, WaitingView
+from ..records import Estimate, Source, TaskAsk, TaskKey, WaitingView
+from ..speed_records import Load
 from . import endings, recover
-from .dead_tasks import DeadTasks
-from .waiting_estimates import WaitingEstimates
+from .estimate.estimator import Estimator
+from .room import UNKNOWN_MIB
+from .speeds import Speeds
+
+FRESH_ENDS = 8
+FRESH_S = 30.0
+"""Tasks of a family are estimated again after each of its first FRESH_ENDS ends, then at each doubling and after
+FRESH_S: one run among many changes little, and an estimate costs more than a decision."""
+ESTIMATES_MOST = 4096
+"""Most cached estimates: a run may have a hundred thousand commands."""
+DEAD_LEAST = 3
+"""Number of tasks of a family that have to run out of memory with a GPU to themselves before others are given up."""
+SIZED_BY: frozenset[Source] = frozenset({"exact", "line", "other-gpu", "static", "probe"})
+"""Estimates of the task itself. Those of its family or of a running sibling are the same for all its tasks."""
 
 
 class Queue:
@@ -140,3 +159,169 @@ def _same(ask: TaskAsk) -> object:
     if key is None:
         return ask.task
     return key.exact or (key.family, key.numbers), ask.gpu_mem_mib
+
+
+# ---- Estimates ----
+
+
+class _Family(Struct):
+    """Events that make the estimates of a family's tasks outdated."""
+
+    epoch: int = 0
+    ends: int = 0
+    fresh_s: float = 0.0
+
+
+class WaitingEstimates:
+    """The estimates of one board's waiting tasks."""
+
+    def __init__(
+        self, estimator: Estimator | None, speeds: Speeds, models: Mapping[str, int | None], *, has_speeds: bool
+    ) -> None:
+        """Start without estimates. `models`: GPU model -> memory in MiB. `has_speeds`: the policy uses speeds.
+        `estimator` None: sizes are not estimated."""
+        self._estimator = estimator
+        self._speeds = speeds
+        self._models = models
+        self._has_speeds = has_speeds
+        self._families: dict[str, _Family] = {}
+        self._kept: dict[object, tuple[int, tuple[tuple[str, Estimate], ...], tuple[tuple[str, Load], ...], bool]] = {}
+
+    def update(self, attempt: Attempt) -> None:
+        """Give a waiting attempt the current estimates of its task."""
+        if self._estimator is None:
+            return
+        ask = attempt.ask
+        family = self._families.get(ask.key.family) if ask.key is not None else None
+        epoch = 0 if family is None else family.epoch
+        if attempt.epoch == epoch:
+            return
+        known = (ask.key, ask.gpu_mem_mib, ask.gpus)
+        kept = self._kept.get(known)
+        if kept is None or kept[0] != epoch:
+            estimate = self._estimator.estimate
+            found = tuple((model, estimate(ask, model, total)) for model, total in self._models.items())
+            kept = (epoch, found, self._loads(ask), self._has_speeds and self._speeds.is_new(ask, self._models))
+            if len(self._kept) >= ESTIMATES_MOST:
+                self._kept.clear()
+            self._kept[known] = kept
+        attempt.epoch = epoch
+        if (attempt.estimates, attempt.loads, attempt.is_new) != kept[1:]:
+            attempt.estimates, attempt.loads, attempt.is_new = kept[1:]
+            attempt.waiting_view = None
+
+    def learned(self, family: str) -> None:
+        """Renew the estimates of a family's waiting tasks, or of all if `family` is empty."""
+        for name in [family] if family else list(self._families):
+            self._families.setdefault(name, _Family()).epoch += 1
+
+    def freshen(self, name: str, now_s: float) -> None:
+        """Renew the estimates of a family's waiting tasks, and note the time."""
+        family = self._families.setdefault(name, _Family())
+        family.epoch += 1
+        family.fresh_s = now_s
+
+    def ended(self, name: str, now_s: float, *, is_memory: bool) -> bool:
+        """Count the end of a task of a family. Return whether the family's estimates should be renewed.
+
+        `is_memory`: the task ran out of GPU memory, which always renews them.
+        """
+        family = self._families.setdefault(name, _Family())
+        family.ends += 1
+        is_few = family.ends <= FRESH_ENDS or family.ends & (family.ends - 1) == 0
+        return is_few or now_s - family.fresh_s >= FRESH_S or is_memory
+
+    def _loads(self, ask: TaskAsk) -> tuple[tuple[str, Load], ...]:
+        """Return the measured load of a task on each GPU model on which it is known."""
+        if not self._has_speeds:
+            return ()
+        found = ((model, self._speeds.load(ask, model)) for model in self._models)
+        return tuple((model, load) for model, load in found if load is not None)
+
+
+# ---- Tasks that no GPU can hold ----
+
+
+class _Dead(Struct, frozen=True):
+    """A task that ran out of memory with a GPU to itself."""
+
+    task: int
+    exact: str
+    size_mib: int
+    """The user's own number or its estimate at its start; if there was none, the memory that it had."""
+    had_mib: int
+
+
+class DeadTasks:
+    """The tasks of one run and node that no GPU could hold, and what others of their families have shown."""
+
+    def __init__(self) -> None:
+        self._dead: dict[str, list[_Dead]] = {}
+        self._done: dict[str, int] = {}
+        """Family -> largest size of a task that was done in this run, in MiB."""
+        self._done_commands: set[str] = set()
+
+    def died(self, ask: TaskAsk, estimate: Estimate, had_mib: int) -> None:
+        """Record a task that ran out of memory with a GPU to itself, which gave it `had_mib`."""
+        key = ask.key
+        if key is not None and key.family:
+            size_mib = own_size_mib(ask, (estimate,))
+            dead = _Dead(ask.task, key.exact, had_mib if size_mib is None else min(size_mib, had_mib), had_mib)
+            self._dead.setdefault(key.family, []).append(dead)
+
+    def done(self, ask: TaskAsk, estimate: Estimate) -> None:
+        """Record a task that was done."""
+        key = ask.key
+        if key is None:
+            return
+        if key.exact:
+            self._done_commands.add(key.exact)
+        size_mib = own_size_mib(ask, (estimate,))
+        if key.family and size_mib is not None:
+            self._done[key.family] = max(size_mib, self._done.get(key.family, 0))
+
+    def why_hopeless(self, waiting: Attempt) -> str:
+        """Return why a waiting task is given up; empty: it is tried.
+
+        It is given up after DEAD_LEAST dead tasks of its family if it is the command of one of them, or if its own
+        number or its estimate is at least the size of one of them. A command with a done run is always tried, and so is
+        a task that is not larger than one that was done.
+        """
+        ask, key = waiting.ask, waiting.ask.key
+        dead = () if key is None else self._dead.get(key.family, ())
+        if key is None or len(dead) < DEAD_LEAST or key.exact in self._done_commands:
+            return ""
+        estimates = [estimate for _, estimate in waiting.estimates]
+        if any(estimate.was_done for estimate in estimates):
+            return ""
+        same = next((one for one in dead if key.exact and one.exact == key.exact), None)
+        if same is not None:
+            return f"task {same.task}, the same command, {_died_text(same)}"
+        size_mib = own_size_mib(ask, estimates)
+        if size_mib is None or size_mib <= self._done.get(key.family, 0):
+            return ""
+        smallest = min(dead, key=lambda one: (one.size_mib, one.task))
+        if size_mib < smallest.size_mib:
+            return ""
+        size = "--gpu-mem" if ask.gpu_mem_mib is not None else "estimate"
+        return (
+            f"its {size} is {gib_text(size_mib)}, and task {smallest.task} of the same script, with "
+            f"{gib_text(smallest.size_mib)}, {_died_text(smallest)}"
+        )
+
+
+def own_size_mib(ask: TaskAsk, estimates: Sequence[Estimate]) -> int | None:
+    """Return the user's own number for a task, or the smallest estimate of the task itself; None: not known."""
+    if ask.gpu_mem_mib is not None:
+        return ask.gpu_mem_mib
+    sizes = [
+        one.point_mib
+        for one in estimates
+        if one.source in SIZED_BY and not one.is_elastic and one.point_mib is not None
+    ]
+    return min(sizes, default=None)
+
+
+def _died_text(dead: _Dead) -> str:
+    size = f" ({gib_text(dead.had_mib)})" if dead.had_mib < UNKNOWN_MIB else ""
+    return f"ran out of GPU memory with a GPU to itself{size}"

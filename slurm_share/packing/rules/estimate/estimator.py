@@ -404,7 +404,9 @@ class Estimator:
         else:
             text = f"{runs} with other numbers"
         factor = self._factor(found.how, asked)
-        return _Candidate("line", found.point_mib, factor, found.runs, text, most=found.most_mib * line.NEAR)
+        # A ratio is an upper limit rather than a size of the task itself, which `queue.SIZED_BY` asks for.
+        source: Source = "family" if found.how == "scaled" else "line"
+        return _Candidate(source, found.point_mib, factor, found.runs, text, most=found.most_mib * line.NEAR)
 
     def _from_family(self, asked: _Asked) -> _Candidate | None:
         command, family = asked.command, asked.family

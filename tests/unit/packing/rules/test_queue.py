@@ -4,7 +4,7 @@ import pytest
 from packing_values import A100, estimate, key, waiting
 
 from slurm_share.packing.records import TaskAsk
-from slurm_share.packing.rules.dead_tasks import DeadTasks
+from slurm_share.packing.rules.queue import DeadTasks
 
 HAD = 40_000
 
