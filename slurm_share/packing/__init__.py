@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         TaskKey,
         TaskSample,
         TaskSpec,
+        Tries,
         Undo,
     )  # fmt: skip
     from .rules import tuned_text
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from .rules.preview import Preview, preview_run
     from .rules.rates import RateMeter
     from .rules.shares import FREE, Share, Shares
-    from .rules.slots import Allowance, Budget, Need, SlotPolicy, has_room, need_from_before, need_mib
+    from .rules.slots import Allowance, Budget, Need, SlotPolicy, has_room, need_from_before, need_mib, need_of
     from .rules.speed_account import group_text
     from .rules.speeds import Speeds
     from .rules.tune import Comparison, Tuner, newest_search
@@ -88,7 +89,8 @@ __getattr__, __all__ = exports(
         "decider": ["Decider"],
         "records": [
             "BOOKING", "POLICIES", "EndFacts", "EndKind", "GpuFacts", "GpuSample", "Guard", "Order",
-            "PackRequest", "PackSettings", "PolicyName", "TaskAsk", "TaskKey", "TaskSample", "TaskSpec", "Undo",
+            "PackRequest", "PackSettings", "PolicyName", "TaskAsk", "TaskKey", "TaskSample", "TaskSpec", "Tries",
+            "Undo",
         ],
         "decision_records": ["GiveUp", "Hold", "Move", "Pause", "Reserve", "Resume", "Start"],
         "history": ["History", "HistoryWriter", "read_history", "read_site"],
@@ -107,7 +109,7 @@ __getattr__, __all__ = exports(
         "rules.log_messages": ["asked_mib", "wanted_mib"],
         "rules.rates": ["RateMeter"],
         "rules.slots": [
-            "Allowance", "Budget", "Need", "SlotPolicy", "has_room", "need_from_before", "need_mib",
+            "Allowance", "Budget", "Need", "SlotPolicy", "has_room", "need_from_before", "need_of", "need_mib",
         ],
         "rules.speed_account": ["group_text"],
         "rules.interference": ["UNMEASURED", "antt", "slowdowns", "stp"],

@@ -68,8 +68,8 @@ class Attempt(Struct, eq=False, kw_only=True):
     """Why it is given up; empty: it is tried."""
 
     # ---- Where it runs ----
-    worker: int | None = None
-    """None: any worker may take it."""
+    worker: int = -1
+    """The launcher's worker that provides its cores; -1: none yet."""
     gpus: tuple[str, ...] = ()
     """UUIDs; empty: it waits."""
     started_s: float = 0.0
@@ -128,8 +128,10 @@ class Attempt(Struct, eq=False, kw_only=True):
     """The largest of them on its GPUs; None: not seen yet."""
     peak_mib: int | None = None
     """The largest `memory_mib`."""
-    all_gpus_peak_mib: int | None = None
-    """The largest sum over its GPUs; None: not seen."""
+    gpu_now_mib: int | None = None
+    """The sum over all GPUs at the last sample; None: not seen."""
+    gpu_peak_mib: int | None = None
+    """The largest `gpu_now_mib`, for its result."""
     peaks: list[tuple[float, int]] = []
     """(time, MiB) of each new peak."""
     peak_at: dict[int, int] = {}
@@ -169,6 +171,8 @@ class Attempt(Struct, eq=False, kw_only=True):
     rate_per_s: float | UnsetType = UNSET
     rate_source: str | UnsetType = UNSET
     speed_ratio: float | UnsetType = UNSET
+    asked_mib: int | None = None
+    """GPU memory of its last failed allocation, from its log; None: not known."""
     cpu_s: float | None = None
     """CPU time of its processes, once it has ended."""
     rss_mib: int | None = None
@@ -245,6 +249,11 @@ class Attempt(Struct, eq=False, kw_only=True):
     # ---- The start ----
 
     @property
+    def task(self) -> int:
+        """Return the number of its task."""
+        return self.ask.task
+
+    @property
     def family(self) -> str:
         """Return the family of its command; empty: not known."""
         return "" if self.ask.key is None else self.ask.key.family
@@ -289,11 +298,12 @@ class Attempt(Struct, eq=False, kw_only=True):
 
         Return whether it has shown memory so far. This is the one place where its peaks are computed.
         """
-        here = max((mib for uuid, mib in memory.items() if uuid in self.gpus), default=0)
+        here = max((mib for uuid, mib in memory.items() if not self.gpus or uuid in self.gpus), default=0)
         if here <= 0 and self.memory_mib is None:
             return False
         self.memory, self.memory_mib, self.clients = memory, here, max(clients, 1)
-        self.all_gpus_peak_mib = max(self.all_gpus_peak_mib or 0, sum(memory.values()))
+        self.gpu_now_mib = sum(memory.values())
+        self.gpu_peak_mib = max(self.gpu_peak_mib or 0, self.gpu_now_mib)
         peak = self.peak_mib = max(self.peak_mib or 0, here)
         if not self.peaks or peak > self.peaks[-1][1]:
             self.peaks.append((now_s, peak))

@@ -26,10 +26,8 @@ from typing import Any, cast
 import tuning_curves
 from bench import Row, over_seeds, report
 
-from slurm_share.packing import History, TaskKey, TunedRun
+from slurm_share.packing import Attempt, History, TaskAsk, TaskKey, TunedRun
 from slurm_share.triples.launcher import tuning
-from slurm_share.triples.launcher.feeder import Turn
-from slurm_share.triples.launcher.running import Running
 
 TASK_S = 60.0
 NOISE, RUNS_DIFFER = 0.10, 0.05
@@ -117,7 +115,7 @@ class _Clock:
 
 
 class _Node:
-    """The parts of launcher and packer that the trials use, on a node whose tasks follow a curve."""
+    """The parts of launcher and board that the trials use, on a node whose tasks follow a curve."""
 
     def __init__(self, gpus: int, hi: int, tasks: int, known_s: float) -> None:
         self.hi, self.known_s, self.now = hi, known_s, 0.0
@@ -127,11 +125,13 @@ class _Node:
             )
             for number in range(gpus)
         }
-        self.running: dict[int, Running] = {}
+        self.running: dict[int, Attempt] = {}
         self.waiting: dict[int, None] = dict.fromkeys(range(tasks))
-        self.request = SimpleNamespace(settings=SimpleNamespace(max_per_gpu=None))
-        self.board = SimpleNamespace(most_on_a_gpu=lambda: hi // gpus if self.now >= known_s else None)
+        self.max_per_gpu = None
         self.per_gpu = 1
+
+    def most_on_a_gpu(self) -> int | None:
+        return self.hi // len(self.facts) if self.now >= self.known_s else None
 
     def limit(self, per_gpu: int) -> None:
         self.per_gpu = per_gpu
@@ -161,7 +161,9 @@ def play(
         while node.waiting and len(node.running) < min(node.per_gpu * gpus, hi):
             task = next(iter(node.waiting))
             del node.waiting[task]
-            node.running[task] = Running(0, Turn(task, 1), task, "", 0, clock.time(), clock=clock.now)
+            node.running[task] = Attempt(
+                ask=TaskAsk(task=task), worker=0, rank=task, started=clock.time(), clock=clock.now
+            )
             if source == "progress":
                 node.running[task].units, node.running[task].rate_source = 0.0, "progress"
         if clock.now >= until:

@@ -191,7 +191,8 @@ class Board:
     def sampled(self, gpus: Mapping[str, GpuSample], tasks: Iterable[TaskSample], taken_s: float, now_s: float) -> None:
         """Record a sample of the node: its GPUs by UUID, and the running tasks. `taken_s`: time of the sample."""
         for task in tasks:
-            if task.memory_mib:
+            its = self._running.get(task.task)
+            if task.memory_mib and its is not None and its.started_s <= taken_s:
                 self.sample_task(task.task, task.memory_mib, task.clients, now_s)
         for gpu in gpus.values():
             self.sample_gpu(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from ...node.records import MemoryUse
+from ..attempt import Attempt
 from ..records import EndKind, Growth, PackSettings, Tries
 from . import recover
 from .room import UNKNOWN_MIB
@@ -79,6 +80,11 @@ class Allowance(Struct, frozen=True):
     """Its part of the sum of all caps."""
     is_alone: bool = False
     """True: no other task of the launcher runs on the GPU."""
+
+
+def need_of(attempt: Attempt) -> Need:
+    """Return what the attempts before this one have shown."""
+    return Need(attempt.tries, attempt.floor_mib, attempt.wants_alone, attempt.had_room_mib or None)
 
 
 def need_from_before(cap_mib: int | None, peak_mib: int | None) -> Need:

@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
 
-from msgspec import Struct
-
-from ...packing import Need, need_from_before
+from ...packing import Attempt, Need, TaskAsk, need_from_before
 from ..records import Ended, Outcome, Run
 from ..rules import deal
 from .claims import Claims
 
-
-class Turn(Struct, frozen=True):
-    """An attempt that is due to start."""
-
-    task: int
-    attempt: int = 1
-    after: Outcome | None = None
-    """How the attempt before it ended."""
-    need: Need = Need()
-    """The memory need that the earlier attempts have shown."""
+NEW = Attempt(ask=TaskAsk(task=-1))
+"""Stands for any first attempt."""
 
 
 class Feeder:
@@ -44,8 +34,8 @@ class Feeder:
             {} if claims is not None else {rank: iter(deal.tasks_of(run, rank)) for rank in ranks}
         )
         self._claimed: deque[int] = deque()
-        self._again: deque[Turn] = deque()
-        self._back: deque[Turn] = deque()
+        self._again: deque[Attempt] = deque()
+        self._back: deque[Attempt] = deque()
         self._dealt = 0
         self._total = (
             None
@@ -55,7 +45,7 @@ class Feeder:
         self.closed = False
         """True: nothing starts any more."""
 
-    def next(self, rank: int, may_run: Callable[[Turn], bool]) -> Turn | None:
+    def next(self, rank: int, may_run: Callable[[Attempt], bool]) -> Attempt | None:
         """Return the next attempt for the worker of a rank; None: there is none now.
 
         Retries come first, so that repeated failures show early. `may_run`: whether the worker has room for an attempt.
@@ -65,12 +55,12 @@ class Feeder:
             return None
         if self._back and may_run(self._back[0]):
             return self._back.popleft()
-        for turn in self._again:
-            if may_run(turn):
-                self._again.remove(turn)
-                return turn
+        for attempt in self._again:
+            if may_run(attempt):
+                self._again.remove(attempt)
+                return attempt
         if self._claimed or self._own.get(rank) is not None or self._claims is not None:
-            if not may_run(Turn(-1)):
+            if not may_run(NEW):
                 return None
             if self.known and self._again and self._claims is not None:
                 return None  # do not claim more tasks that wait for memory: other nodes may have room for them
@@ -78,11 +68,11 @@ class Feeder:
             if task is not None:
                 self._dealt += 1
                 if task not in self.known:
-                    return Turn(task)
-                turn = Turn(task, 1, "gpu memory", self.known[task])
-                if may_run(turn):
-                    return turn
-                self._again.append(turn)
+                    return Attempt(ask=TaskAsk(task=task))
+                attempt = _attempt(TaskAsk(task=task), 1, "gpu memory", self.known[task])
+                if may_run(attempt):
+                    return attempt
+                self._again.append(attempt)
         return None
 
     def take(self) -> int | None:
@@ -125,21 +115,21 @@ class Feeder:
         self._claimed.extend(task for task in chunk or () if task not in self._done)
         return chunk is not None
 
-    def put_back(self, turn: Turn) -> None:
+    def put_back(self, attempt: Attempt) -> None:
         """Put an attempt back at the head of the queue, because it could not start for a passing reason."""
-        self._back.append(turn)
+        self._back.append(attempt)
 
-    def again(self, turn: Turn, outcome: Outcome, need: Need) -> bool:
+    def again(self, attempt: Attempt, outcome: Outcome, need: Need) -> bool:
         """Queue the next attempt of a task; return False if the feeder is closed. `need`: what is known now."""
         if self.closed:
             return False
-        self._again.append(Turn(turn.task, turn.attempt + 1, outcome, need))
+        self._again.append(_attempt(attempt.ask, attempt.attempt + 1, outcome, need))
         return True
 
     @property
     def memory_failures(self) -> int:
         """Return the most out-of-GPU-memory attempts of one task, among the tasks that wait to run again."""
-        return max((turn.need.failures for turn in self._again), default=0)
+        return max((attempt.tries.own_memory for attempt in self._again), default=0)
 
     @property
     def waiting(self) -> int:
@@ -155,3 +145,16 @@ def known_needs(last: Mapping[int, Ended]) -> dict[int, Need]:
     """Return the needs of tasks from their last attempts (`last`) in earlier jobs, if they ran out of GPU memory."""
     found = {task: one for task, one in last.items() if one.outcome == "gpu memory"}
     return {task: need_from_before(one.gpu_cap_mib, one.peak_gpu_mib) for task, one in found.items()}
+
+
+def _attempt(ask: TaskAsk, number: int, outcome: Outcome, need: Need) -> Attempt:
+    """Return the next attempt at a task. `outcome`, `need`: of the one before."""
+    return Attempt(
+        ask=ask,
+        attempt=number,
+        after=outcome if outcome in ("gpu memory", "host memory") else "failed",
+        tries=need.tries,
+        floor_mib=need.floor_mib,
+        wants_alone=need.wants_alone,
+        had_room_mib=need.cap_mib or 0,
+    )

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from ...node import descendants
+from ...packing import Attempt
 from . import task_process
-from .running import Running
 
 CHECK_S = 30.0
 """Most seconds between two checks, each of which reads all processes of the node."""
@@ -41,11 +41,11 @@ class Hangs:
         self._seen: dict[int, _Seen] = {}
         self._next = 0.0
 
-    def check(self, running: Sequence[Running], is_busy: Callable[[Running], bool]) -> None:
+    def check(self, running: Sequence[Attempt], is_busy: Callable[[Attempt], bool]) -> None:
         """Check all running tasks if a check is due; log tasks that hang, and end them with `is_killing`."""
         now = time.monotonic()
         for task in running:
-            seen = self._seen.get(task.turn.task)
+            seen = self._seen.get(task.task)
             if seen is not None and seen.told_to_end is not None and now - seen.told_to_end > GRACE_S:
                 task_process.signal_group(task.pid, signal.SIGKILL)
         if now < self._next:
@@ -55,19 +55,19 @@ class Hangs:
         cpu = descendants.read_session_cpu() if tasks else {}
         for task in tasks:
             size, cpu_s = _size(task.log), cpu.get(task.pid, 0.0)
-            seen = self._seen.get(task.turn.task)
+            seen = self._seen.get(task.task)
             if seen is None or (size, cpu_s) != (seen.size, seen.cpu_s) or is_busy(task):
-                self._seen[task.turn.task] = _Seen(size, cpu_s, now)
+                self._seen[task.task] = _Seen(size, cpu_s, now)
             elif now - seen.since >= self._patience_s and not seen.is_logged:
                 seen.is_logged = True
                 self._act(task, seen, now)
 
-    def _act(self, task: Running, seen: _Seen, now: float) -> None:
+    def _act(self, task: Attempt, seen: _Seen, now: float) -> None:
         if not self._is_killing:
-            self._say(f"task {task.turn.task} may hang: {self._signs}; --hang=kill would end it")
+            self._say(f"task {task.task} may hang: {self._signs}; --hang=kill would end it")
             return
         seen.told_to_end = now
-        self._say(f"task {task.turn.task} hangs: {self._signs}; it is told to end (--hang=kill)")
+        self._say(f"task {task.task} hangs: {self._signs}; it is told to end (--hang=kill)")
         task_process.tell_to_end(task.pid)
 
     def why_ended(self, task: int) -> str:

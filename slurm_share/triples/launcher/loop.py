@@ -17,20 +17,19 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from ...core.errors import StateError
 from ...core.process import Deadline
 from ...core.text import fold
-from ...packing import EndFacts, Progress, ProgressReader, has_signal, may_be_host_memory
+from ...packing import Attempt, EndFacts, Progress, ProgressReader, has_signal, may_be_host_memory
 from .. import run_folder
 from ..records import ENV_ATTEMPT, ENV_TASK, Ended, Outcome
 from ..rules import deal, failing, moved, outcomes, together
 from . import environment, leftovers, task_logs, task_process
-from .feeder import Turn
 from .node import blank_result, on_gpu
 from .rates import Rates
-from .running import Running
 from .slots import Slots
 from .strategy import Shared, Strategy
 from .task_logs import TaskLogs
@@ -292,25 +291,25 @@ class Loop:
 
     # ---- A task's start ----
 
-    def _start(self, worker: int, turn: Turn) -> bool:
+    def _start(self, worker: int, task: Attempt) -> bool:
         """Request the start of an attempt; record the failure and return False if that is not possible."""
-        rank = deal.rank_of(self.run, turn.task, self.node.workers[worker].rank)
-        log = f"{self.folder}/{run_folder.log_name(self.run, rank, turn.task)}"
-        task = Running(worker, turn, rank, log, 0, time.time())
+        rank = deal.rank_of(self.run, task.task, self.node.workers[worker].rank)
+        task.worker, task.rank, task.started, task.clock = worker, rank, time.time(), time.monotonic()
+        task.log = f"{self.folder}/{run_folder.log_name(self.run, rank, task.task)}"
         env = self.strategy.environment(task)
         if env is None:
             env = self.environments[worker]
             if rank != self.env_ranks[worker]:
                 env.update(environment.of_rank(self.run, self.node, rank))
                 self.env_ranks[worker] = rank
-        env[_ENV_TASK] = b"%d" % turn.task
-        env[_ENV_ATTEMPT] = b"%d" % turn.attempt
+        env[_ENV_TASK] = b"%d" % task.task
+        env[_ENV_ATTEMPT] = b"%d" % task.attempt
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
-        self.table.begin(worker, turn.task, turn.attempt, task.started, since_boot, task.gpu)
+        self.table.begin(worker, task.task, task.attempt, task.started, since_boot, task.gpu)
         try:
-            task.log_start, task.out = self.logs.open(turn, log)
+            task.log_start, task.out = self.logs.open(task)
             self.rates.before(task)
-            argv = self._argv(turn.task, env)
+            argv = self._argv(task.task, env)
             self.starter.start(worker, argv, env, task.out)
         except (OSError, ValueError) as error:
             self._did_not_start(task, error)
@@ -369,10 +368,10 @@ class Loop:
                 return False
         return True
 
-    def _did_not_start(self, task: Running, error: OSError | ValueError) -> None:
+    def _did_not_start(self, task: Attempt, error: OSError | ValueError) -> None:
         self.logs.close(task)
         if isinstance(error, OSError) and error.errno in task_process.PASSING:
-            self._hold_up(task.turn, task.worker, error)
+            self._hold_up(task, error)
             return
         program = self.shared.script.program() if self.run.command else self.shell
         why = task_process.why_not_started(program, task.log, error)
@@ -385,10 +384,10 @@ class Loop:
                 "task starts there"
             )
 
-    def _hold_up(self, turn: Turn, worker: int, error: OSError) -> None:
+    def _hold_up(self, task: Attempt, error: OSError) -> None:
         """Put the attempt back and start nothing until the next tick."""
-        self.table.clear(worker)
-        self.strategy.put_back(turn)
+        self.table.clear(task.worker)
+        self.strategy.put_back(task)
         self.is_held_up = True
         if self.problem_deadline is None:
             self.problem_deadline = Deadline.after(PROBLEM_S)
@@ -448,13 +447,13 @@ class Loop:
         except ChildProcessError:
             return None
 
-    def _outcome(self, task: Running, code: int | None, number: int | None) -> tuple[Outcome, str]:
+    def _outcome(self, task: Attempt, code: int | None, number: int | None) -> tuple[Outcome, str]:
         if code == 0 and self.stopping is None and not (task.is_moving or task.is_told_to_save):
             return "done", ""
         # Slurm may have signalled the task before us.
         was_signalled = has_signal(code, number, self.run.checkpoint_signal)
         facts = EndFacts(
-            task=task.turn.task,
+            task=task.task,
             now_s=time.monotonic(),
             code=code,
             signal=number,
@@ -484,9 +483,8 @@ class Loop:
         return False
 
     def _ended(
-        self, task: Running, outcome: Outcome, why: str, code: int | None = None, number: int | None = None
+        self, task: Attempt, outcome: Outcome, why: str, code: int | None = None, number: int | None = None
     ) -> None:
-        turn = task.turn
         seconds = time.monotonic() - task.clock
         self._slow_down(outcome, seconds)
         is_again = self.strategy.finished(task, outcome)
@@ -495,9 +493,9 @@ class Loop:
             blank = on_gpu(self.node, blank, task.gpu)
         self.unwritten[task.worker] = replace(
             blank,
-            task=turn.task,
+            task=task.task,
             rank=task.rank,
-            attempt=turn.attempt,
+            attempt=task.attempt,
             outcome=outcome,
             started=round(task.started, 3),
             seconds=round(seconds, 3),
@@ -505,8 +503,8 @@ class Loop:
             signal=number,
             peak_gpu_mib=task.gpu_peak_mib,
             gpu_cap_mib=task.cap_mib,
-            gpu_booked_mib=task.booked_mib,
-            gpu_needs_mib=task.needs_mib,
+            gpu_booked_mib=task.start_mib if task.gpus else UNSET,
+            gpu_needs_mib=UNSET if task.needs_mib is None else task.needs_mib,
             units=task.units,
             rate_per_s=task.rate_per_s,
             rate_source=task.rate_source,
@@ -579,7 +577,7 @@ class Loop:
             self.is_saving = True
             self.feeder.closed = True
             self.strategy.resume_all()
-            running = fold(task.turn.task for task in (*self.running.values(), *self.starting.values()))
+            running = fold(task.task for task in (*self.running.values(), *self.starting.values()))
             self.say(
                 f"{number.name}: no further task starts on {self.node.name}; told to save their state and end: "
                 f"{running or 'none'}; {together.unfinished_text(self.run)}"
@@ -587,7 +585,7 @@ class Loop:
         for task in self.running.values():
             self._tell_to_save(task)
 
-    def _tell_to_save(self, task: Running) -> None:
+    def _tell_to_save(self, task: Attempt) -> None:
         assert self.run.checkpoint_signal is not None
         task.is_told_to_save = True
         task_process.signal_group(task.pid, self.run.checkpoint_signal)
@@ -600,7 +598,7 @@ class Loop:
         self.strategy.resume_all()
         for pid in self.running:
             task_process.tell_to_end(pid, self.stop_with)
-        running = fold(task.turn.task for task in (*self.running.values(), *self.starting.values()))
+        running = fold(task.task for task in (*self.running.values(), *self.starting.values()))
         self.say(
             f"{number.name}: no further task starts on {self.node.name}; told to end: {running or 'none'}; "
             f"{together.unfinished_text(self.run)}"

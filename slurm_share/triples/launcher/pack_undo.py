@@ -6,11 +6,10 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 
-from ...packing import Board, Move, Pause, Resume
+from ...packing import Attempt, Board, Move, Pause, Resume
 from . import task_process
 from .hangs import GRACE_S, Hangs
 from .pauses import Pauses
-from .running import Running
 
 SAVE_S = 60.0
 """Seconds that a task has to save its state and end, before SIGTERM."""
@@ -38,17 +37,17 @@ class PackUndo:
         self._signal = checkpoint_signal
         self._node_name = node_name
         self._tell = tell
-        self._moving: dict[int, tuple[Running, float, signal.Signals]] = {}
+        self._moving: dict[int, tuple[Attempt, float, signal.Signals]] = {}
         """Task number -> the task, when it gets its next signal (monotonic clock, seconds), and that signal."""
 
     @property
     def paused(self) -> frozenset[int]:
         return frozenset(self._pauses.tasks)
 
-    def carry_out(self, action: Pause | Resume | Move, running: Mapping[int, Running], now: float) -> None:
+    def carry_out(self, action: Pause | Resume | Move, running: Mapping[int, Attempt], now: float) -> None:
         """Carry out and log one action of a decision. `running`: the running tasks, by pid."""
         self._tell(action.why)
-        task = next((one for one in running.values() if one.turn.task == action.task), None)
+        task = next((one for one in running.values() if one.task == action.task), None)
         if isinstance(action, Resume):
             self._pauses.resume(action.task)
             self._hangs.drop(action.task)
@@ -59,14 +58,14 @@ class PackUndo:
         elif not self._pauses.pause(task):
             self._board.resumed(action.task, now)
 
-    def _begin_move(self, task: Running) -> None:
+    def _begin_move(self, task: Attempt) -> None:
         """Signal a task to save its state and end, so that it starts again on another GPU."""
         task.is_moving = True
         due = time.monotonic()
         if self._signal is not None:
             task_process.signal_group(task.pid, self._signal)
             due += SAVE_S
-        self._moving[task.turn.task] = (task, due, signal.SIGTERM)
+        self._moving[task.task] = (task, due, signal.SIGTERM)
         self._signal_moving()
 
     def _signal_moving(self) -> None:

@@ -21,13 +21,11 @@ from ..rules import deal, outcomes
 from ..rules.account import OUTCOME_TEXTS
 from . import strategy, task_process
 from .daemons import Daemons
-from .feeder import Turn
 from .hangs import Hangs
 from .pack_environments import PackEnvironments
 from .pack_learning import PackLearning
 from .pack_undo import PackUndo
 from .pauses import Pauses
-from .running import Running
 from .sampler import Sampler
 from .share_trials import ShareTrials
 from .tuning import Tuning
@@ -114,22 +112,18 @@ class Packed(strategy.Strategy):
         pauses = Pauses(shared.table, shared.watchdog, say)
         self.undo = PackUndo(self.board, pauses, self.hangs, run.pack.checkpoint_signal, node.name, self.log.tell)
         self.environments = PackEnvironments(run, node, self.common)
-        self._ready: deque[packing.Start] = deque()
+        self._ready: deque[tuple[packing.Attempt, str]] = deque()
         """Starts that were decided and wait for a free worker."""
         self._key: packing.TaskKey | None = None
         """The key of every task, if all tasks are the same command."""
         self._asked: packing.TaskAsk | None = None
         """The last request that was made: of the next task of the list, until a node takes it."""
-        self._starts: dict[int, packing.Start] = {}
-        """Task -> its start, for tasks that run or are being started."""
         self._given_up: list[strategy.GivenUp] = []
         self._attempts: dict[int, int] = {}
         """Task -> the number of its next attempt, from the second on."""
         self._is_host_crowded = False
         self._host_peak_mib = 0
         """Largest peak of a task that ran out of host memory; 0: not known."""
-        self._afters: dict[int, packing.Attempt] = {}
-        """Task that has just ended -> its ended attempt."""
         self._sample_at = 0.0
 
     def _now(self) -> float:
@@ -137,7 +131,7 @@ class Packed(strategy.Strategy):
 
     # ---- The next start ----
 
-    def next(self, free: deque[int], idle: list[int]) -> tuple[int, Turn] | None:
+    def next(self, free: deque[int], idle: list[int]) -> tuple[int, packing.Attempt] | None:
         while free:
             now = self._now()
             if self._is_host_crowded and not self._has_host_room():
@@ -147,18 +141,17 @@ class Packed(strategy.Strategy):
                 self._decide(now)
             if not self._ready:
                 return None
-            start = self._ready.popleft()
-            if self._has_daemon(start, now):
-                self._starts[start.task] = start
-                self.log.started(start.task, start.why)
-                return self._worker_for(start, free), Turn(start.task, self.board.running[start.task].attempt)
+            task, why = self._ready.popleft()
+            if self._has_daemon(task, now):
+                self.log.started(task.task, why)
+                return self._worker_for(task, free), task
         return None
 
     def _has_host_room(self) -> bool:
         """Return whether the host has memory for one more task as large as the largest that ran out of it."""
         tasks = list(self.running.values())
         need = packing.need_mib(None, [self._host_peak_mib])
-        return packing.has_room(need, self.sampler.host(tasks), len(self._starts))
+        return packing.has_room(need, self.sampler.host(tasks), len(self.running) + len(self.starting))
 
     def _take_new(self, now: float) -> None:
         """Take new tasks for the board's window; if nodes share the list, one task that `Board.takes` chooses."""
@@ -236,7 +229,7 @@ class Packed(strategy.Strategy):
             return
         for action in self.decider.decide(now):
             if isinstance(action, packing.Start):
-                self._ready.append(self._with_trials(action))
+                self._ready.append((self._with_trials(action), action.why))
             elif isinstance(action, packing.GiveUp):
                 self._give_up(action.task, action.outcome, action.why)
             elif isinstance(action, packing.Hold):
@@ -245,13 +238,14 @@ class Packed(strategy.Strategy):
             elif not isinstance(action, packing.Reserve):
                 self.undo.carry_out(action, self.running, now)
 
-    def _with_trials(self, start: packing.Start) -> packing.Start:
-        """Return a start with the method and part under trial, which the recorded decisions leave out."""
+    def _with_trials(self, start: packing.Start) -> packing.Attempt:
+        """Return a started attempt with the method and part under trial, which the recorded decisions leave out."""
+        task = self.board.running[start.task]
         if self.tuning is not None and len(start.gpus) == 1:
-            start = replace(start, sharing=self.tuning.method)
-        if self.shares is not None and start.sharing in (None, "mps"):
-            start = replace(start, sm_percent=self.shares.start(start))
-        return start
+            task.sharing = self.tuning.method
+        if self.shares is not None and task.sharing in (None, "mps"):
+            task.sm_percent = self.shares.start(start)
+        return task
 
     @property
     def paused(self) -> frozenset[int]:
@@ -260,13 +254,13 @@ class Packed(strategy.Strategy):
     def resume_all(self) -> None:
         self.undo.resume_all(self._now())
 
-    def _has_daemon(self, start: packing.Start, now: float) -> bool:
+    def _has_daemon(self, task: packing.Attempt, now: float) -> bool:
         """Return whether the daemons of a start's GPUs are alive; else take the GPU out and put the task back."""
-        for uuid in start.gpus:
+        for uuid in task.gpus:
             why = self.daemons.why_gone(self._place[uuid])
             if why is not None:
                 self._put_out(uuid, why, now)
-                self._drop_start(start.task, now)
+                self._drop_start(task.task, now)
                 return False
         return True
 
@@ -274,9 +268,9 @@ class Packed(strategy.Strategy):
         self.board.out_of_service(uuid, why, now)
         self.say(f"{why}; no further task starts on GPU {self._place[uuid]} of {self.node.name}")
 
-    def _worker_for(self, start: packing.Start, free: deque[int]) -> int:
+    def _worker_for(self, task: packing.Attempt, free: deque[int]) -> int:
         """Take a free worker, preferably one with a slot on the start's GPU, so that `slurm-share status` is right."""
-        place = self._place[start.gpus[0]]
+        place = self._place[task.gpus[0]]
         uuid = self.node.gpu_slots[place].gpu.uuid
         for worker in free:
             slot = self.node.workers[worker].gpu_slot
@@ -287,50 +281,42 @@ class Packed(strategy.Strategy):
 
     # ---- A start ----
 
-    def environment(self, task: Running) -> task_process.Environment | None:
-        start = self._starts[task.turn.task]
-        task.gpu = self._place[start.gpus[0]]
-        task.cap_mib = start.cap_mib
-        task.booked_mib = start.reserve_mib
-        neighbours = self.board.running[start.task].neighbours
+    def environment(self, task: packing.Attempt) -> task_process.Environment | None:
+        task.gpu = self._place[task.gpus[0]]
         threads = None if self.tuning is None else self.tuning.threads
-        return self.environments.find(task, start, neighbours=neighbours, threads=threads)
+        return self.environments.find(task, threads=threads)
 
     # ---- An end ----
 
-    def judge(self, task: Running, facts: packing.EndFacts) -> tuple[Outcome, str]:
+    def judge(self, task: packing.Attempt, facts: packing.EndFacts) -> tuple[Outcome, str]:
         after = self._end(task, facts)
-        hung = self.hangs.why_ended(task.turn.task)
+        hung = self.hangs.why_ended(task.task)
         if hung and after.kind in ("signal", "failed"):
             return "failed", hung
         outcome = outcomes.OUTCOMES[after.kind]
         return outcome, after.why.removeprefix(f"{OUTCOME_TEXTS[outcome]} ")
 
-    def _end(self, task: Running, facts: packing.EndFacts) -> packing.Attempt:
-        number, now = task.turn.task, self._now()
-        start = self._starts[number]
+    def _end(self, task: packing.Attempt, facts: packing.EndFacts) -> packing.Attempt:
+        now = self._now()
+        self._take_sample(now)
         is_failed = facts.was_started and facts.code != 0
         if is_failed:
             self.daemons.clear()
-        gone = [uuid for uuid in start.gpus if is_failed and self.daemons.why_gone(self._place[uuid]) is not None]
+        gone = [uuid for uuid in task.gpus if is_failed and self.daemons.why_gone(self._place[uuid]) is not None]
         seconds = max(time.monotonic() - task.clock, 1e-3)
-        facts = replace(self.sampler.with_sample(facts, start.gpus), now_s=now, is_daemon_lost=bool(gone))
+        facts = replace(self.sampler.with_sample(facts, task.gpus), now_s=now, is_daemon_lost=bool(gone))
         cores = None if task.cpu_s is None else round(task.cpu_s / seconds, 3)
-        after = self._afters[number] = self.board.ended(facts, cores)
-        task.needs_mib = UNSET if after.needs_mib is None else after.needs_mib
+        after = self.board.ended(facts, cores)
         for uuid in gone:
             self._put_out(uuid, self.daemons.why_gone(self._place[uuid]) or "its MPS daemon is gone", now)
         return after
 
-    def finished(self, task: Running, outcome: Outcome) -> bool:
-        number = task.turn.task
-        after = self._afters.pop(number, None)
-        if after is None:
+    def finished(self, task: packing.Attempt, outcome: Outcome) -> bool:
+        number, after = task.task, task
+        if number in self.board.running:
             is_started = outcome != "not started"
             code = 0 if outcome == "done" else None
-            after = self._end(task, packing.EndFacts(task=number, now_s=0.0, code=code, was_started=is_started))
-            del self._afters[number]
-        del self._starts[number]
+            self._end(task, packing.EndFacts(task=number, now_s=0.0, code=code, was_started=is_started))
         self.hangs.drop(number)
         self.undo.ended(number)
         if self.tuning is not None:
@@ -348,31 +334,26 @@ class Packed(strategy.Strategy):
             return False
         if self.feeder.closed:
             return False
-        self._attempts[number] = task.turn.attempt + 1
+        self._attempts[number] = task.attempt + 1
         return True
 
-    def gpus(self, task: Running) -> tuple[str, ...]:
-        start = self._starts.get(task.turn.task)
-        return () if start is None else start.gpus
+    def gpus(self, task: packing.Attempt) -> tuple[str, ...]:
+        return task.gpus
 
-    def kind_of_work(self, task: Running) -> str | None:
-        packed = self.board.running.get(task.turn.task)
-        return None if packed is None or packed.ask.key is None else packed.ask.key.family or None
+    def kind_of_work(self, task: packing.Attempt) -> str | None:
+        return task.family or None
 
-    def rated(self, task: Running, rate: packing.Rate | None) -> None:
-        self.board.rate_task(task.turn.task, rate, self._now())
+    def rated(self, task: packing.Attempt, rate: packing.Rate | None) -> None:
+        self.board.rate_task(task.task, rate, self._now())
 
-    def speed_ratio(self, task: Running) -> float | None:
-        attempt = self.board.find(task.turn.task)
-        return None if attempt is None else attempt.relative_speed()
+    def speed_ratio(self, task: packing.Attempt) -> float | None:
+        return task.relative_speed()
 
-    def rate_alone(self, task: Running) -> packing.Rate | None:
-        attempt = self.board.find(task.turn.task)
-        return None if attempt is None else attempt.rate_alone
+    def rate_alone(self, task: packing.Attempt) -> packing.Rate | None:
+        return task.rate_alone
 
-    def put_back(self, turn: Turn) -> None:
-        del self._starts[turn.task]
-        self._drop_start(turn.task, self._now())
+    def put_back(self, task: packing.Attempt) -> None:
+        self._drop_start(task.task, self._now())
 
     def _drop_start(self, task: int, now: float) -> None:
         self.board.put_back(task, now)
@@ -407,7 +388,7 @@ class Packed(strategy.Strategy):
         self.learning.update(self.board, now)
         self.undo.check(now)
         paused = self.undo.paused
-        self.hangs.check([one for one in self.running.values() if one.turn.task not in paused], self._is_busy)
+        self.hangs.check([one for one in self.running.values() if one.task not in paused], self._is_busy)
         self._stop_without_gpus()
         self.log.flush()
 
@@ -423,12 +404,12 @@ class Packed(strategy.Strategy):
             gpus = {uuid: one for uuid, one in latest.gpus.items() if uuid in self._place}
             self.board.sampled(gpus, latest.tasks, latest.at - self._zero, now)
 
-    def _is_busy(self, task: Running) -> bool:
+    def _is_busy(self, task: packing.Attempt) -> bool:
         """Return whether a process computes on the GPUs of a task; True if that is not known."""
-        start, latest = self._starts.get(task.turn.task), self.sampler.latest
-        if start is None or latest is None:
+        latest = self.sampler.latest
+        if latest is None:
             return True
-        ratios = [latest.gpus[uuid].sm_ratio for uuid in start.gpus if uuid in latest.gpus]
+        ratios = [latest.gpus[uuid].sm_ratio for uuid in task.gpus if uuid in latest.gpus]
         return any(ratio is None or ratio > 0.01 for ratio in ratios)
 
     def _stop_without_gpus(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 from ...core.process import end, identify
 from ...node import descendants, processes
-from .running import Running
+from ...packing import Attempt
 from .table import Table
 from .watchdog import Watchdog
 
@@ -50,7 +50,7 @@ class Pauses:
         self._table = table
         self._watchdog = watchdog
         self._say = say
-        self._stopped: dict[int, Running] = {}
+        self._stopped: dict[int, Attempt] = {}
         self._partly: set[int] = set()
         """Tasks of which some processes still run."""
 
@@ -63,16 +63,16 @@ class Pauses:
         """Return whether tasks may be paused: the watchdog, which handles them if the launcher is killed, is alive."""
         return self._watchdog is not None and self._watchdog.lives()
 
-    def pause(self, task: Running) -> bool:
+    def pause(self, task: Attempt) -> bool:
         """Pause a task; return False if tasks may not be paused, or the task is gone."""
         leader = identify(task.pid) if task.pid > 1 else None
         if not self.is_possible or leader is None or leader.start_ticks is None:
             return False
         self._table.pause(task.worker, leader.start_ticks)
-        self._stopped[task.turn.task] = task
+        self._stopped[task.task] = task
         if not stop(task.pid):
-            self._partly.add(task.turn.task)
-            self._say(f"some processes of task {task.turn.task} could not be stopped yet; the launcher tries again")
+            self._partly.add(task.task)
+            self._say(f"some processes of task {task.task} could not be stopped yet; the launcher tries again")
         return True
 
     def resume(self, number: int) -> None:

@@ -22,14 +22,13 @@ from msgspec import UNSET, Struct
 from ...core import own_folders
 from ...core.errors import StateError, UsageError, shown
 from ...core.live import LiveFolder
-from ...packing import NodeRates, Rate, RateMeter, RateSource, TaskRate, WorkRate
+from ...packing import Attempt, NodeRates, Rate, RateMeter, RateSource, TaskRate, WorkRate
 from .. import run_folder
 from ..rates_file import write_rates
 from ..records import Run
 from ..rules import work_rates
 from ..rules.log_counts import LogCounts, amount_of, parse_pattern
 from .node import Node, no_progress_text
-from .running import Running
 from .strategy import Strategy
 
 EVERY_S = 0.9
@@ -58,7 +57,7 @@ _PROGRESS_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.
 class _Watched(Struct, eq=False):
     """The meters of one running task, and how far its files were read."""
 
-    task: Running
+    task: Attempt
     gpus: tuple[str, ...]
     counts: LogCounts
     offset: int
@@ -129,10 +128,10 @@ class Rates:
 
     # ---- Starts and ends ----
 
-    def _watch(self, task: Running, gpus: tuple[str, ...]) -> _Watched:
+    def _watch(self, task: Attempt, gpus: tuple[str, ...]) -> _Watched:
         return _Watched(task, gpus, LogCounts(self._pattern), task.log_start, task.clock)
 
-    def before(self, task: Running) -> None:
+    def before(self, task: Attempt) -> None:
         """Remove the worker's progress file before an attempt starts."""
         if self._files is not None:
             self._files.remove(self._local[task.worker])
@@ -141,7 +140,7 @@ class Rates:
         """Restart the windows on these GPUs, because a task has started there."""
         self._changed.update(gpus)
 
-    def ended(self, task: Running, strategy: Strategy) -> None:
+    def ended(self, task: Attempt, strategy: Strategy) -> None:
         """Take a last reading of an ended task, and set its rate. Call it before `Strategy.finished`."""
         gpus = strategy.gpus(task)
         self._changed.update(gpus)
@@ -175,7 +174,7 @@ class Rates:
 
     # ---- Once a second ----
 
-    def update(self, running: Mapping[int, Running], strategy: Strategy, done: int) -> None:
+    def update(self, running: Mapping[int, Attempt], strategy: Strategy, done: int) -> None:
         """Measure all running tasks if an update is due. `done`: tasks of this node that are done so far."""
         now = time.monotonic()
         if now < self._next_s:
@@ -189,7 +188,7 @@ class Rates:
                 self._watched[pid] = self._watch(task, strategy.gpus(task))
         paused = strategy.paused
         for one in self._watched.values():
-            if (one.task.turn.task in paused) != (one.task.turn.task in self._paused):
+            if (one.task.task in paused) != (one.task.task in self._paused):
                 self._changed.update(one.gpus)
         self._paused = paused
         for one in self._watched.values():
@@ -215,7 +214,7 @@ class Rates:
         first = self._first % len(ordered) if ordered else 0
         is_late = False
         for number, one in enumerate(ordered[first:] + ordered[:first]):
-            if one.task.turn.task in self._paused:
+            if one.task.task in self._paused:
                 continue
             read = None if self._files is None else self._files.read(self._local[one.task.worker])
             if read is not None:
@@ -299,7 +298,7 @@ class Rates:
             one.meters.pop("log", None)
         text = "" if pattern is None else pattern.pattern
         self._say(
-            f"--progress {shown(text)} takes more than {SEARCH_S:g} s on the output of task {watched.task.turn.task}, "
+            f"--progress {shown(text)} takes more than {SEARCH_S:g} s on the output of task {watched.task.task}, "
             f"and is ignored on {self._node.name} from now on; write an expression without nested repetitions"
         )
 
@@ -345,7 +344,7 @@ class Rates:
         )
 
     def _task_rate(self, one: _Watched, strategy: Strategy) -> TaskRate:
-        meter, number = one.best, one.task.turn.task
+        meter, number = one.best, one.task.task
         is_counted = meter is not None and meter.source != "output"
         return TaskRate(
             task=number,

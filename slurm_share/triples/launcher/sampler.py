@@ -16,8 +16,7 @@ from ...node import descendants
 from ...node.memory import HostMemory
 from ...node.readings import DriverNow, GpuNow
 from ...node.records import GpuProcess, MemoryUse
-from ...packing import EndFacts, GpuSample, TaskSample
-from .running import Running
+from ...packing import Attempt, EndFacts, GpuSample, TaskSample
 
 EVERY_S = 1.0
 WINDOW_S = 60.0
@@ -55,7 +54,7 @@ class Sampler(threading.Thread):
     the leader of each task's session to the task; the loop changes it, the sampler only reads it.
     """
 
-    def __init__(self, running: Mapping[int, Running], has_gpus: bool, host: HostMemory) -> None:
+    def __init__(self, running: Mapping[int, Attempt], has_gpus: bool, host: HostMemory) -> None:
         super().__init__(name="sampler", daemon=True)
         self._running = running
         self._has_gpus = has_gpus
@@ -88,7 +87,7 @@ class Sampler(threading.Thread):
         if self.watch_host:
             self._count_host(running)
 
-    def _sample_gpus(self, running: Mapping[int, Running], read: Callable[[], DriverNow]) -> None:
+    def _sample_gpus(self, running: Mapping[int, Attempt], read: Callable[[], DriverNow]) -> None:
         at = time.monotonic()
         now = read()
         memory, clients = self._count_gpus(running, ((gpu.uuid, gpu.processes or ()) for gpu in now.gpus))
@@ -98,15 +97,15 @@ class Sampler(threading.Thread):
                 readings={gpu.uuid: gpu for gpu in now.gpus},
                 gpus={gpu.uuid: self._figures(gpu, at) for gpu in now.gpus},
                 tasks=tuple(
-                    TaskSample(task=running[leader].turn.task, memory_mib=used, clients=clients[leader])
+                    TaskSample(task=running[leader].task, memory_mib=used, clients=clients[leader])
                     for leader, used in memory.items()
                 ),
             )
 
     def _count_gpus(
-        self, running: Mapping[int, Running], gpus: Iterable[tuple[str, Iterable[GpuProcess]]]
+        self, running: Mapping[int, Attempt], gpus: Iterable[tuple[str, Iterable[GpuProcess]]]
     ) -> tuple[dict[int, dict[str, int]], Counter[int]]:
-        """Update the memory of each task from (UUID, processes) of the GPUs.
+        """Count the memory of each task from (UUID, processes) of the GPUs.
 
         Return leader -> UUID -> memory in MiB, where it is known, and leader -> number of processes.
         """
@@ -120,10 +119,6 @@ class Sampler(threading.Thread):
                     if process.memory_used_mib is not None:
                         used = memory.setdefault(leader, {})
                         used[uuid] = used.get(uuid, 0) + process.memory_used_mib
-        for leader, used in memory.items():
-            task = running[leader]
-            task.gpu_now_mib = sum(used.values())
-            task.gpu_peak_mib = max(task.gpu_now_mib, task.gpu_peak_mib or 0)
         return memory, clients
 
     def _figures(self, gpu: GpuNow, at: float) -> GpuSample:
@@ -152,7 +147,7 @@ class Sampler(threading.Thread):
             window.popleft()
         return round(sum(value for _, value in window) / len(window) / 100, 4)
 
-    def _count_host(self, running: Mapping[int, Running]) -> None:
+    def _count_host(self, running: Mapping[int, Attempt]) -> None:
         """Add up the resident memory of each task's session.
 
         Reads statm only for processes of tasks. psutil takes 1.8 times as long for it (30 us: python -m timeit -p -s
@@ -168,11 +163,11 @@ class Sampler(threading.Thread):
                 except (OSError, IndexError, ValueError):
                     continue
         for leader, used in sums.items():
-            running[leader].host_now_mib = int(used)
+            running[leader].host_mib = int(used)
 
     # ---- For the loop ----
 
-    def gpu(self, uuid: str, tasks: Sequence[Running]) -> MemoryUse | None:
+    def gpu(self, uuid: str, tasks: Sequence[Attempt]) -> MemoryUse | None:
         """Return the memory of one GPU at the last sample; None: not known."""
         latest = self.latest
         reading = None if latest is None else latest.readings.get(uuid)
@@ -181,10 +176,10 @@ class Sampler(threading.Thread):
         now = tuple(task.gpu_now_mib or 0 for task in tasks)
         return MemoryUse(reading.memory_total_mib, reading.memory_used_mib, now)
 
-    def host(self, tasks: Sequence[Running]) -> MemoryUse | None:
+    def host(self, tasks: Sequence[Attempt]) -> MemoryUse | None:
         """Return the host's memory now; None: not known."""
         room = self._host.room()
-        now = tuple(task.host_now_mib or 0 for task in tasks)
+        now = tuple(task.host_mib or 0 for task in tasks)
         return None if room is None else MemoryUse(room.total_mib, room.used_mib, now)
 
     def with_sample(self, facts: EndFacts, uuids: Sequence[str]) -> EndFacts:

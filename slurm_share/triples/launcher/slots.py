@@ -12,6 +12,8 @@ from msgspec.structs import replace
 
 from ...node.records import MemoryUse
 from ...packing import (
+    Allowance,
+    Attempt,
     Budget,
     EndFacts,
     EndKind,
@@ -24,6 +26,7 @@ from ...packing import (
     has_room,
     judge_device,
     need_mib,
+    need_of,
     wanted_mib,
 )
 from ...share import allocation, registry
@@ -32,8 +35,6 @@ from ..rules import outcomes
 from ..rules.outcomes import Lost
 from . import environment, strategy, task_process
 from .daemons import Daemons
-from .feeder import Turn
-from .running import Running
 from .sampler import Sampler
 
 
@@ -69,6 +70,9 @@ class Slots(strategy.Strategy):
         """Tasks that ran out of memory under a cap, or alone on a GPU, and have no attempt left."""
         self.host_crowded = False
         self.daemons = Daemons([worker.gpu_slot for worker in workers])
+        self.allowed: dict[int, Allowance] = {}
+        """Task -> its allowance of GPU memory, if it is not the cap of its slot."""
+        self._sample_at = 0.0
         self.gpu_peak_mib = self.host_peak_mib = 0
         """Largest peaks of this node's tasks that have ended; 0: not known."""
         self._judged: dict[int, tuple[EndKind, int | None]] = {}
@@ -76,16 +80,16 @@ class Slots(strategy.Strategy):
 
     # ---- The next start ----
 
-    def next(self, free: deque[int], idle: list[int]) -> tuple[int, Turn] | None:
+    def next(self, free: deque[int], idle: list[int]) -> tuple[int, Attempt] | None:
         self._return_workers(free)
         while free:
             worker = free.popleft()
             if not self._is_in_service(worker):
                 continue
             rank = self.node.workers[worker].rank
-            turn = self.feeder.next(rank, lambda turn, worker=worker: self._may_run(turn, worker))  # type: ignore[misc]
-            if turn is not None:
-                return worker, turn
+            task = self.feeder.next(rank, lambda one, worker=worker: self._may_run(one, worker))  # type: ignore[misc]
+            if task is not None:
+                return worker, task
             idle.append(worker)
         return None
 
@@ -109,29 +113,29 @@ class Slots(strategy.Strategy):
         for uuid in [uuid for uuid in self._out_of_service if not self._states[uuid].is_out]:
             free.extend(self._out_of_service.pop(uuid))
 
-    def _may_run(self, turn: Turn, worker: int) -> bool:
+    def _may_run(self, task: Attempt, worker: int) -> bool:
         """Return whether an attempt has room. First attempts are checked only after a task has run out of memory."""
         place, policy = self._places[worker], self.policy
         if place is not None and self._budget(worker) is not None:
             if policy.has_larger_caps:
-                there = [one.allowed for one in self._on_same_gpu(worker)]
-                if not policy.has_cap_for(place, turn.need, there, self.feeder.memory_failures):
+                there = [self.allowed.get(one.task) for one in self._on_same_gpu(worker)]
+                if not policy.has_cap_for(place, need_of(task), there, self.feeder.memory_failures):
                     return False
-            needs_room = place in policy.crowded and not turn.need.failures
+            needs_room = place in policy.crowded and not task.tries.own_memory
         else:
-            if policy.reserved is not None or turn.need.wants_alone:
+            if policy.reserved is not None or task.wants_alone:
                 running = len(self._on_same_gpu(worker))
-                if not policy.may_try_without_cap(place, turn.need, running):
+                if not policy.may_try_without_cap(place, need_of(task), running):
                     return False
-                if turn.need.wants_alone:
+                if task.wants_alone:
                     return True
-            needs_room = turn.after == "gpu memory" or place in policy.crowded
+            needs_room = task.after == "gpu memory" or place in policy.crowded
         if needs_room and place is not None:
             others = self._on_same_gpu(worker)
             peaks = [self.gpu_peak_mib, *(one.gpu_peak_mib or 0 for one in self.running.values())]
-            if not has_room(need_mib(turn.need.known_mib, peaks), self._room(worker, others), len(others)):
+            if not has_room(need_mib(need_of(task).known_mib, peaks), self._room(worker, others), len(others)):
                 return False
-        if turn.after == "host memory" or self.host_crowded:
+        if task.after == "host memory" or self.host_crowded:
             tasks = self._running_tasks()
             return has_room(need_mib(None, [self.host_peak_mib]), self.sampler.host(tasks), len(tasks))
         return True
@@ -140,26 +144,30 @@ class Slots(strategy.Strategy):
         place = self._places[worker]
         return None if place is None else self.node.budgets.get(place)
 
-    def _running_tasks(self) -> list[Running]:
+    def _running_tasks(self) -> list[Attempt]:
         return [*self.running.values(), *self.starting.values()]
 
-    def _on_same_gpu(self, worker: int) -> list[Running]:
+    def _on_same_gpu(self, worker: int) -> list[Attempt]:
         """Return the tasks that run, or are being started, on the GPU of a worker."""
         place = self._places[worker]
         return [one for one in self._running_tasks() if self._places[one.worker] == place]
 
-    def _room(self, worker: int, others: list[Running]) -> MemoryUse | None:
+    def _room(self, worker: int, others: list[Attempt]) -> MemoryUse | None:
         gpu = self.node.workers[worker].gpu
         return None if gpu is None else self.sampler.gpu(gpu.uuid, list(others))
 
     # ---- A start ----
 
-    def environment(self, task: Running) -> task_process.Environment | None:
-        task.allowed = allowed = self.policy.larger_allowance(self._places[task.worker], task.turn.need)
+    def environment(self, task: Attempt) -> task_process.Environment | None:
+        self.allowed.pop(task.task, None)
+        allowed = None
+        if self.policy.has_larger_caps:
+            allowed = self.policy.larger_allowance(self._places[task.worker], need_of(task))
         if allowed is None:
             budget = self._budget(task.worker)
             task.cap_mib = None if budget is None else budget.cap_mib
             return None
+        self.allowed[task.task] = allowed
         task.cap_mib = allowed.cap_mib
         worker = self.node.workers[task.worker]
         if worker.gpu_slot is None or self.node.plan is None:
@@ -171,11 +179,12 @@ class Slots(strategy.Strategy):
 
     # ---- An end ----
 
-    def judge(self, task: Running, facts: EndFacts) -> tuple[Outcome, str]:
+    def judge(self, task: Attempt, facts: EndFacts) -> tuple[Outcome, str]:
         if facts.code != 0:
             self.daemons.clear()
             facts = replace(facts, is_daemon_lost=self.daemons.why_gone(task.worker) is not None)
         facts = self.sampler.with_sample(facts, self.gpus(task))
+        self._take_sample(task)
         cap_mib, now_mib = task.cap_mib, task.gpu_now_mib
         kind, why = classify(facts, now_mib / cap_mib if cap_mib and now_mib is not None else None)
         if kind == "device":
@@ -183,9 +192,10 @@ class Slots(strategy.Strategy):
         found = outcomes.OUTCOMES[kind]
         asked = asked_mib(facts.log_tail) if found == "gpu memory" else None
         if found == "gpu memory":
-            is_alone = task.turn.need.wants_alone if task.allowed is None else task.allowed.is_alone
+            allowed = self.allowed.get(task.task)
+            is_alone = task.wants_alone if allowed is None else allowed.is_alone
             why += "; " + outcomes.gpu_memory_text(cap_mib, task.gpu_peak_mib, asked, is_alone=is_alone)
-        self._judged[task.turn.task] = kind, wanted_mib(facts.log_tail, task.gpu_peak_mib) or task.gpu_peak_mib
+        self._judged[task.task] = kind, wanted_mib(facts.log_tail, task.gpu_peak_mib) or task.gpu_peak_mib
         return found, why
 
     def _judge_device(self, why: str, facts: EndFacts, uuids: Sequence[str]) -> tuple[EndKind, str]:
@@ -206,26 +216,28 @@ class Slots(strategy.Strategy):
         self.policy.unusable.add(gpu.facts.index)
         self.say(f"{why}; no further task starts on GPU {gpu.facts.index} of {self.node.name}")
 
-    def finished(self, task: Running, outcome: Outcome) -> bool:
-        turn, place = task.turn, self._places[task.worker]
-        kind, needed_mib = self._judged.pop(turn.task, (None, None))
+    def finished(self, task: Attempt, outcome: Outcome) -> bool:
+        self._take_sample(task)
+        place, allowed = self._places[task.worker], self.allowed.pop(task.task, None)
+        kind, needed_mib = self._judged.pop(task.task, (None, None))
         self.gpu_peak_mib = max(task.gpu_peak_mib or 0, self.gpu_peak_mib)
         if outcome == "done":
-            self.policy.done_under_cap += task.allowed is None
+            self.policy.done_under_cap += allowed is None
             return False
         if outcome == "host memory":
             self.host_peak_mib = max(task.rss_mib or 0, self.host_peak_mib)
             self.host_crowded = self.sampler.watch_host = True
-        had = self.policy.had(place, turn.need, task.allowed, task.gpu_peak_mib, needed_mib)
-        coming = self.policy.after(kind or "not started", turn.need, had)
-        caps = [cap for cap in (turn.need.cap_mib, had.cap_mib) if outcome == "gpu memory" and cap is not None]
-        cap_mib = max(caps, default=turn.need.cap_mib)
-        if outcome == "gpu memory" and self.policy.learn(place, task.allowed, coming.floor_mib):
+        need = need_of(task)
+        had = self.policy.had(place, need, allowed, task.gpu_peak_mib, needed_mib)
+        coming = self.policy.after(kind or "not started", need, had)
+        caps = [cap for cap in (need.cap_mib, had.cap_mib) if outcome == "gpu memory" and cap is not None]
+        cap_mib = max(caps, default=need.cap_mib)
+        if outcome == "gpu memory" and self.policy.learn(place, allowed, coming.floor_mib):
             self._say_assumption(task.worker)
-        had_larger = outcome == "gpu memory" and task.allowed is not None
-        wants_alone = coming.wants_alone or turn.need.wants_alone or had_larger
-        need = Need(coming.tries, max(coming.floor_mib, turn.need.floor_mib), wants_alone, cap_mib)
-        if coming.is_retried and self.feeder.again(turn, outcome, need):
+        had_larger = outcome == "gpu memory" and allowed is not None
+        wants_alone = coming.wants_alone or need.wants_alone or had_larger
+        shown = Need(coming.tries, max(coming.floor_mib, need.floor_mib), wants_alone, cap_mib)
+        if coming.is_retried and self.feeder.again(task, outcome, shown):
             return True
         if outcome == "gpu memory" and (cap_mib is not None or had.is_alone):
             self.given_up.append(Lost(cap_mib, needed_mib, was_alone=had.is_alone))
@@ -243,15 +255,27 @@ class Slots(strategy.Strategy):
             f"MiB, more than were done; tasks start {more} until that changes"
         )
 
-    def gpus(self, task: Running) -> tuple[str, ...]:
+    def gpus(self, task: Attempt) -> tuple[str, ...]:
         return self._gpus[task.worker]
 
-    def kind_of_work(self, task: Running) -> str | None:
+    def kind_of_work(self, task: Attempt) -> str | None:
         return None if self.run.task_kind == "command" else self.run.name  # commands may count different units
 
     # ---- The run ----
 
+    def _take_sample(self, *ended: Attempt) -> None:
+        """Give each task its memory at the newest sample, once. `ended`: tasks that have just ended."""
+        latest = self.sampler.latest
+        if latest is None or latest.at == self._sample_at:
+            return
+        self._sample_at = latest.at
+        tasks = {one.task: one for one in (*self.running.values(), *ended) if one.clock <= latest.at}
+        for sample in latest.tasks:
+            if sample.task in tasks:
+                tasks[sample.task].see(sample.memory_mib, sample.clients, latest.at)
+
     def tick(self) -> None:
+        self._take_sample()
         for uuid, problem in self.sampler.broken(self._states).items():
             gpu = self._states[uuid]
             if not gpu.is_out:

@@ -14,14 +14,13 @@ from pathlib import Path
 from msgspec import Struct, field
 
 from ...node.memory import HostMemory
-from ...packing import EventLog, LevelRun, Progress, Rate
+from ...packing import Attempt, EventLog, LevelRun, Progress, Rate
 from ..kept_script import ScriptChoice
 from ..records import Ended, Outcome, Run
 from ..result_files import Results
 from . import environment, task_process
-from .feeder import Feeder, Turn
+from .feeder import Feeder
 from .node import Node
-from .running import Running
 from .sampler import Sampler
 from .table import Table
 from .watchdog import Watchdog
@@ -63,9 +62,9 @@ class Shared(Struct, frozen=True, kw_only=True):
     rendezvous: Rendezvous | None = None
     """None: the run has no ranks."""
     host: HostMemory = field(default_factory=HostMemory)
-    running: dict[int, Running] = {}
+    running: dict[int, Attempt] = {}
     """Pid -> its task."""
-    starting: dict[int, Running] = {}
+    starting: dict[int, Attempt] = {}
     """Worker -> the task that is being started in it."""
 
 
@@ -108,7 +107,7 @@ class Strategy(ABC):
         return ()
 
     @abstractmethod
-    def next(self, free: deque[int], idle: list[int]) -> tuple[int, Turn] | None:
+    def next(self, free: deque[int], idle: list[int]) -> tuple[int, Attempt] | None:
         """Return a free worker and the attempt that starts in it; None: nothing starts now.
 
         Takes the returned worker, and workers that are out of service, from `free`. Moves workers without an attempt to
@@ -116,33 +115,33 @@ class Strategy(ABC):
         """
 
     @abstractmethod
-    def environment(self, task: Running) -> task_process.Environment | None:
+    def environment(self, task: Attempt) -> task_process.Environment | None:
         """Return a start's variables without task number and attempt; None: its worker's. Set the cap of `task`."""
 
     @abstractmethod
-    def judge(self, task: Running, facts: EndFacts) -> tuple[Outcome, str]:
+    def judge(self, task: Attempt, facts: EndFacts) -> tuple[Outcome, str]:
         """Return the outcome of an attempt, and the reason as text. Not called for exit code 0 in a normal run."""
 
     @abstractmethod
-    def finished(self, task: Running, outcome: Outcome) -> bool:
+    def finished(self, task: Attempt, outcome: Outcome) -> bool:
         """Record the end of an attempt; return whether the task runs again."""
 
     @abstractmethod
-    def gpus(self, task: Running) -> tuple[str, ...]:
+    def gpus(self, task: Attempt) -> tuple[str, ...]:
         """Return the GPUs (UUIDs) of a running task."""
 
     @abstractmethod
-    def kind_of_work(self, task: Running) -> str | None:
+    def kind_of_work(self, task: Attempt) -> str | None:
         """Return the name shared by all tasks that count the same units of work; None: not known."""
 
-    def rated(self, task: Running, rate: Rate | None) -> None:  # noqa: B027
+    def rated(self, task: Attempt, rate: Rate | None) -> None:  # noqa: B027
         """Record the rate of a running task since its neighbours last changed; None: not known yet."""
 
-    def speed_ratio(self, task: Running) -> float | None:
+    def speed_ratio(self, task: Attempt) -> float | None:
         """Return the rate of a running task since its neighbours last changed, over `rate_alone`; None: not known."""
         return None
 
-    def rate_alone(self, task: Running) -> Rate | None:
+    def rate_alone(self, task: Attempt) -> Rate | None:
         """Return the rate of a task's command alone on such a GPU; None: not known."""
         return None
 
@@ -150,9 +149,9 @@ class Strategy(ABC):
         """Return the waiting tasks that get no further attempt, each once."""
         return ()
 
-    def put_back(self, turn: Turn) -> None:
+    def put_back(self, task: Attempt) -> None:
         """Put back an attempt that could not start for a passing reason, such as a lack of processes."""
-        self.feeder.put_back(turn)
+        self.feeder.put_back(task)
 
     @abstractmethod
     def tick(self) -> None:

@@ -6,11 +6,10 @@ import contextlib
 import os
 from collections.abc import Iterable
 
+from ...packing import Attempt
 from .. import run_folder
 from ..records import Run
 from . import task_process
-from .feeder import Turn
-from .running import Running
 
 TAIL_BYTES = 64 * 1024
 
@@ -25,19 +24,19 @@ class TaskLogs:
         self._open: dict[str, int] = {}
         """Path -> descriptor, for open logs of ranks."""
 
-    def open(self, turn: Turn, log: str) -> tuple[int, int]:
+    def open(self, task: Attempt) -> tuple[int, int]:
         """Open the log of an attempt; return the offset at which its output begins, and the descriptor."""
         if self._kind == "task":
-            out = os.open(log, task_process.LOG_FLAGS, 0o666)
-            if turn.attempt == 1 and not self._was_here:
+            out = os.open(task.log, task_process.LOG_FLAGS, 0o666)
+            if task.attempt == 1 and not self._was_here:
                 return 0, out
             size = os.fstat(out).st_size
         else:
-            out, size = self._log_of_rank(log)
+            out, size = self._log_of_rank(task.log)
         if self._kind == "rank" or size:
-            again = f", attempt {turn.attempt}" if turn.attempt > 1 else ""
+            again = f", attempt {task.attempt}" if task.attempt > 1 else ""
             with contextlib.suppress(OSError):  # a full disk, which the loop reports
-                size += os.write(out, f"--- task {turn.task}{again}\n".encode())
+                size += os.write(out, f"--- task {task.task}{again}\n".encode())
         return size, out
 
     def _log_of_rank(self, log: str) -> tuple[int, int]:
@@ -51,13 +50,13 @@ class TaskLogs:
         self._open[log] = out = os.open(log, task_process.LOG_FLAGS, 0o666)
         return out, os.fstat(out).st_size
 
-    def close(self, task: Running) -> None:
+    def close(self, task: Attempt) -> None:
         """Close the log of a task that has started, unless it is the log of a rank."""
         if task.out >= 0 and task.log not in self._open:
             os.close(task.out)
         task.out = -1
 
-    def close_unused(self, starting: Iterable[Running]) -> None:
+    def close_unused(self, starting: Iterable[Attempt]) -> None:
         """Close the logs of ranks, except of tasks that are being started."""
         needed = {task.log for task in starting}
         for log in [one for one in self._open if one not in needed]:

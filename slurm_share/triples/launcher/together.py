@@ -10,14 +10,13 @@ import os
 import signal
 
 from ...core.process import Deadline
-from ...packing import EndFacts
+from ...packing import Attempt, EndFacts
 from ...spmd.names import END_GRACE_S, LOST_S
 from .. import rank_python
 from ..records import Outcome
 from ..rules import together
 from . import strategy, task_process
 from .rendezvous import Rendezvous, clause
-from .running import Running
 from .slots import Slots
 
 CLOSE_S = 2.0
@@ -56,13 +55,13 @@ class Together(Slots):
             self.rendezvous.tell_ended(rank, 1, None, "could not be started: its GPU or its MPS daemon has failed")
         return is_in_service
 
-    def environment(self, task: Running) -> task_process.Environment | None:
+    def environment(self, task: Attempt) -> task_process.Environment | None:
         self._begun.add(task.rank)
         return super().environment(task)
 
     # ---- Ends ----
 
-    def judge(self, task: Running, facts: EndFacts) -> tuple[Outcome, str]:
+    def judge(self, task: Attempt, facts: EndFacts) -> tuple[Outcome, str]:
         """Return the outcome; a rank that fails after the end of another one is unfinished, not failed."""
         outcome, why = super().judge(task, facts)
         self._ends[task.rank] = facts.code, facts.signal
@@ -75,7 +74,7 @@ class Together(Slots):
             return "unfinished", f"{why}; {together.short_reason(reason.why)}"
         return outcome, why
 
-    def finished(self, task: Running, outcome: Outcome) -> bool:
+    def finished(self, task: Attempt, outcome: Outcome) -> bool:
         """Report the end of a rank; no rank runs again."""
         default = (None, None) if outcome == "not started" else (0, None)
         code, number = self._ends.pop(task.rank, default)

@@ -14,6 +14,7 @@ from msgspec import UNSET
 from ...core.text import counted
 from ...node.records import MemoryUse
 from ...packing import (
+    Attempt,
     Board,
     Comparison,
     History,
@@ -27,7 +28,6 @@ from ...packing import (
 )
 from ..records import Run
 from .node import Node
-from .running import Running
 
 FULL_RATIO = 0.8
 """Part of the level from which on the node counts as full: between short tasks, some places are always free."""
@@ -156,10 +156,10 @@ class Tuning:
         ]
         return newest_search(found, now)
 
-    def ended(self, task: Running, now: float, *, is_done: bool) -> None:
+    def ended(self, task: Attempt, now: float, *, is_done: bool) -> None:
         """Record the end of a task."""
         self._count(task)
-        self._units.pop(task.turn.task, None)
+        self._units.pop(task.task, None)
         if not is_done:
             return
         self._finished += 1
@@ -168,18 +168,18 @@ class Tuning:
         if self._full_s is not None and now - self._full_s >= ALMOST_RATIO * seconds:
             self._seconds.append(max(seconds, 1e-3))
 
-    def _count(self, task: Running) -> None:
+    def _count(self, task: Attempt) -> None:
         units = task.units
         if units is UNSET:
             return
-        before = self._units.get(task.turn.task)
+        before = self._units.get(task.task)
         if before is not None:  # the first value may include work of an earlier time or attempt
             self._done_units += max(units - before, 0.0)
             if units > before:
-                self._risen.add(task.turn.task)
-        self._units[task.turn.task] = units
+                self._risen.add(task.task)
+        self._units[task.task] = units
 
-    def tick(self, running: Mapping[int, Running], host: MemoryUse | None, now: float) -> None:
+    def tick(self, running: Mapping[int, Attempt], host: MemoryUse | None, now: float) -> None:
         """Measure the running tasks, close a window that is over, and set the next level or method."""
         if not self.has_begun or (self.is_over and not self._is_draining):
             return
@@ -212,21 +212,21 @@ class Tuning:
     def _has_waiting(self) -> bool:
         return bool(self.board.waiting) or self._has_shared()
 
-    def _is_over(self, target: int, running: Mapping[int, Running], seconds: float) -> bool:
+    def _is_over(self, target: int, running: Mapping[int, Attempt], seconds: float) -> bool:
         """Return whether the open window ends. If only finished tasks show a rate, one of each place is enough."""
         if seconds >= self.window_s and self._have_risen(running, seconds):
             return True
         is_shown = self._is_by_progress or any(task.units is not UNSET for task in running.values())
         return not is_shown and len(self._seconds) >= target and len(self._counts) >= EARLY_TICKS
 
-    def _have_risen(self, running: Mapping[int, Running], seconds: float) -> bool:
+    def _have_risen(self, running: Mapping[int, Attempt], seconds: float) -> bool:
         """Return whether enough tasks made progress in the open window, or it is very late.
 
         With steps longer than a window, windows would otherwise contain no step or two steps.
         """
         if seconds >= LATE_FACTOR * self.window_s:
             return True
-        shown = [task.turn.task for task in running.values() if task.units is not UNSET]
+        shown = [task.task for task in running.values() if task.units is not UNSET]
         return self.source == "finished" or sum(one in self._risen for one in shown) >= COUNTED_RATIO * len(shown)
 
     @property
@@ -238,7 +238,7 @@ class Tuning:
         self._counts, self._seconds, self._finished = [], [], 0
         self._risen.clear()
 
-    def _close(self, target: int, running: Mapping[int, Running], now: float) -> None:
+    def _close(self, target: int, running: Mapping[int, Attempt], now: float) -> None:
         assert self._opened_s is not None
         seconds, mean = now - self._opened_s, sum(self._counts) / max(len(self._counts), 1)
         done_units, durations, finished = self._done_units - self._units_then, self._seconds, self._finished
@@ -263,7 +263,7 @@ class Tuning:
             self.comparison.window(rates, finished)
             self._follow_comparison(now)
 
-    def _choose_source(self, running: Mapping[int, Running], finished: int) -> None:
+    def _choose_source(self, running: Mapping[int, Attempt], finished: int) -> None:
         """Choose progress as the source of rates if most tasks report it, else finished tasks.
 
         The source is kept, because rates of two sources cannot be compared. Tasks shorter than a window are counted
@@ -277,7 +277,7 @@ class Tuning:
         found = sources[0] if is_counted else UNSET
         self.source = "finished" if found is UNSET else found
 
-    def _run_dry(self, running: Mapping[int, Running], target: int, now: float) -> None:
+    def _run_dry(self, running: Mapping[int, Attempt], target: int, now: float) -> None:
         """End the trials if too few tasks are left to fill the level. What the open window has measured counts."""
         if self._full_s is None and self._most_here == 0:
             return

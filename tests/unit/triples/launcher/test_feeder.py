@@ -3,9 +3,9 @@
 import pytest
 
 from slurm_share.packing.records import Tries
-from slurm_share.packing.rules.slots import Need
+from slurm_share.packing.rules.slots import Need, need_of
 from slurm_share.triples.launcher.claims import Claims
-from slurm_share.triples.launcher.feeder import Feeder, Turn, known_needs
+from slurm_share.triples.launcher.feeder import Feeder, known_needs
 from slurm_share.triples.records import Ended, Run
 from slurm_share.triples.rules import deal
 
@@ -14,8 +14,12 @@ def a_run(tasks, processes, **more):
     return Run(name="x", command=("/bin/true",), cwd="/", triple=None, processes=processes, tasks=tasks, **more)
 
 
-def always(turn):
+def always(one):
     return True
+
+
+def shown(one):
+    return one.task, one.attempt, one.after, need_of(one)
 
 
 def everything(feeder, ranks, may_run=always):
@@ -24,9 +28,9 @@ def everything(feeder, ranks, may_run=always):
     while len(found) != before:
         before = len(found)
         for rank in ranks:
-            turn = feeder.next(rank, may_run)
-            if turn is not None:
-                found.append((rank, turn.task))
+            one = feeder.next(rank, may_run)
+            if one is not None:
+                found.append((rank, one.task))
     return found
 
 
@@ -44,54 +48,55 @@ def test_two_nodes_share_a_queue_and_no_task(tmp_path):
     chunks = deal.chunks(100, 4)
     feeders = [Feeder(run, range(2 * n, 2 * n + 2), {7, 50}, Claims(tmp_path, f"n{n}", chunks)) for n in range(2)]
     found = []
-    while turns := [turn for feeder in feeders for _ in range(3) if (turn := feeder.next(0, always))]:
-        found += [turn.task for turn in turns]
+    while turns := [one for feeder in feeders for _ in range(3) if (one := feeder.next(0, always))]:
+        found += [one.task for one in turns]
     assert sorted(found) == [task for task in range(100) if task not in (7, 50)]
 
 
 def test_a_failed_attempt_comes_again():
     feeder = Feeder(a_run(1, 1, retries=2), range(1), set(), None)
-    turn = feeder.next(0, always)
-    assert feeder.again(turn, "failed", turn.need)
-    assert feeder.next(0, always) == Turn(0, 2, "failed")
+    one = feeder.next(0, always)
+    assert feeder.again(one, "failed", Need())
+    assert shown(feeder.next(0, always)) == (0, 2, "failed", Need())
     assert feeder.next(0, always) is None
 
 
 def test_waiting_for_memory_is_no_attempt():
     feeder = Feeder(a_run(2, 1, retries=1), range(1), set(), None)
-    turn = feeder.next(0, always)
-    assert feeder.again(turn, "gpu memory", Need(Tries(own_memory=1), 2400))
+    one = feeder.next(0, always)
+    assert feeder.again(one, "gpu memory", Need(Tries(own_memory=1), 2400))
 
-    def no_room(turn):
-        return turn.after != "gpu memory"
+    def no_room(one):
+        return one.after != "gpu memory"
 
-    assert feeder.next(0, no_room) == Turn(1)
+    assert feeder.next(0, no_room).task == 1
     for _ in range(10):
         assert feeder.next(0, no_room) is None
     assert feeder.waiting == 1
-    assert feeder.next(0, always) == Turn(0, 2, "gpu memory", Need(Tries(own_memory=1), 2400))
+    assert shown(feeder.next(0, always)) == (0, 2, "gpu memory", Need(Tries(own_memory=1), 2400))
 
 
 def test_what_ran_out_of_memory_in_an_earlier_job_is_known():
     known = {1: Need(Tries(own_memory=1), 6646)}
     feeder = Feeder(a_run(3, 1), range(1), set(), None, known)
 
-    def no_room(turn):
-        return turn.need.failures == 0
+    def no_room(one):
+        return one.tries.own_memory == 0
 
-    assert [feeder.next(0, no_room) for _ in range(4)] == [Turn(0), None, Turn(2), None]
+    found = [feeder.next(0, no_room) for _ in range(4)]
+    assert [None if one is None else one.task for one in found] == [0, None, 2, None]
     assert (feeder.waiting, feeder.memory_failures, feeder.left()) == (1, 1, 0)
-    assert feeder.next(0, always) == Turn(1, 1, "gpu memory", Need(Tries(own_memory=1), 6646))
+    assert shown(feeder.next(0, always)) == (1, 1, "gpu memory", Need(Tries(own_memory=1), 6646))
 
 
 def test_nothing_starts_after_closing():
     feeder = Feeder(a_run(4, 1, retries=5), range(1), set(), None)
-    turn = feeder.next(0, always)
-    assert feeder.again(turn, "failed", turn.need)
+    one = feeder.next(0, always)
+    assert feeder.again(one, "failed", Need())
     feeder.closed = True
     assert feeder.next(0, always) is None
     assert feeder.waiting == 0
-    assert not feeder.again(turn, "failed", turn.need)
+    assert not feeder.again(one, "failed", Need())
 
 
 def test_what_is_left_is_counted():

@@ -13,11 +13,10 @@ import pytest
 from msgspec import UNSET
 
 from slurm_share.core.live import LiveFolder
+from slurm_share.packing import Attempt, TaskAsk
 from slurm_share.packing.speed_records import Rate
 from slurm_share.triples.launcher import rates as module
-from slurm_share.triples.launcher.feeder import Turn
 from slurm_share.triples.launcher.rates import Rates
-from slurm_share.triples.launcher.running import Running
 from slurm_share.triples.rates_file import read_rates
 from slurm_share.triples.records import Place, Run, Triple, Worker
 
@@ -35,19 +34,19 @@ class Strategy:
         self.ratio: float | None = None
         self.alone: Rate | None = None
 
-    def gpus(self, task: Running) -> tuple[str, ...]:
+    def gpus(self, task: Attempt) -> tuple[str, ...]:
         return (GPUS[task.worker],)
 
-    def rated(self, task: Running, rate: Rate | None) -> None:
-        self.rates[task.turn.task] = rate
+    def rated(self, task: Attempt, rate: Rate | None) -> None:
+        self.rates[task.task] = rate
 
-    def speed_ratio(self, task: Running) -> float | None:
+    def speed_ratio(self, task: Attempt) -> float | None:
         return self.ratio
 
-    def rate_alone(self, task: Running) -> Rate | None:
+    def rate_alone(self, task: Attempt) -> Rate | None:
         return self.alone
 
-    def kind_of_work(self, task: Running) -> str | None:
+    def kind_of_work(self, task: Attempt) -> str | None:
         return "a"
 
 
@@ -68,11 +67,14 @@ class Desk:
         node: Any = SimpleNamespace(live=LiveFolder(tmp, "12"), job="12", name="n1", workers=workers)
         self.rates = Rates(run, node, self.said.append)
         self.strategy = Strategy()
-        self.running: dict[int, Running] = {}
+        self.running: dict[int, Attempt] = {}
         self.units = [0.0, 0.0, 0.0]
 
-    def start(self, worker: int) -> Running:
-        task = Running(worker, Turn(worker), worker, str(self.tmp / f"log.{worker}"), 0, 1e9 + self.now)
+    def start(self, worker: int) -> Attempt:
+        task = Attempt(
+            ask=TaskAsk(task=worker), worker=worker, rank=worker, log=str(self.tmp / f"log.{worker}"),
+            started=1e9 + self.now,
+        )  # fmt: skip
         task.clock, task.pid = self.now, worker + 100
         Path(task.log).write_bytes(b"")
         self.rates.before(task)
@@ -80,7 +82,7 @@ class Desk:
         self.rates.began(self.strategy.gpus(task))  # type: ignore[arg-type]
         return task
 
-    def end(self, task: Running) -> None:
+    def end(self, task: Attempt) -> None:
         del self.running[task.pid]
         self.rates.ended(task, self.strategy)  # type: ignore[arg-type]
 
