@@ -170,14 +170,15 @@ def _find(runs: Iterable[tuple[Numbers, float]], numbers: Numbers, relevance: Re
             scaled = min(scaled, peak * ratio)
     if same:
         return Found(max(same[-10:]), "same", "", len(same))
-    most = min(above, default=math.inf)
+    rises = all(points[a] <= NEAR * points[b] for points in lines.values() for a, b in pairwise(sorted(points)))
+    most = min(above, default=math.inf) if rises else math.inf  # memory falls with a number such as --tensor-parallel
     found = [_on_line(name, points, wanted[name]) for name, points in lines.items() if len(points) > 1]
     best = max((one for one in found if one is not None), key=lambda one: (one.how == "inside", one.runs), default=None)
     if best is not None:
         return Found(min(best.point_mib, most), best.how, best.name, best.runs, most)
-    if most <= scaled:
-        return Found(most, "inside", "", count, most) if above else None
-    return Found(scaled, "scaled", "", count, most)
+    if most < math.inf and most <= scaled:
+        return Found(most, "inside", "", count, most)
+    return Found(scaled, "scaled", "", count, most) if scaled < math.inf else None
 
 
 def _ratio(wanted: Numbers, known: Numbers, differing: Iterable[str]) -> float:

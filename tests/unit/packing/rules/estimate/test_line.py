@@ -43,8 +43,15 @@ def test_a_task_needs_no_more_than_a_run_with_a_larger_number():
     assert (found.point_mib, found.most_mib) == (5000, 6200)
 
 
-def test_memory_that_falls_as_the_number_rises_is_taken_for_noise():
+def test_memory_that_falls_as_the_number_rises_does_not_fall_further():
     assert find(series((32, 1924), (64, 1784)), 128).point_mib == 1784
+
+
+def test_a_run_with_a_larger_number_is_no_limit_where_memory_falls_with_it():
+    made = series((2, 40_000), (4, 20_000))
+    assert find(made, 1).point_mib == 50_000
+    assert find(made, 3).point_mib == 30_000
+    assert find(made, 0.25) is None
 
 
 def test_a_batch_has_its_own_errors():
