@@ -3,7 +3,7 @@
 Each line is a JSON object whose `event` says what it is:
 
 - `progress`: what the launcher has done, every second at first, for `llsub --watch` and the other launchers;
-- `decision`: the view and the actions of a decision of the packer. There is one for every decision with actions, and
+- `decision`: the view and the actions of a decision of the board. There is one for every decision with actions, and
   from time to time one for waiting tasks. The view is stored as the changes to the view before (rules/view_changes.py);
 - `repeat`: a task took the place of an ended one of the same command and size, without a decision;
 - `group`: the measured speeds of tasks that shared a GPU;
@@ -135,7 +135,7 @@ class Begin(Struct, frozen=True):
 
 
 class DecisionEvent(Struct, omit_defaults=True, tag_field="event", tag="decision"):
-    """A decision of the packer."""
+    """A decision of the board."""
 
     view: ViewChanges
     begin: Begin | None = None

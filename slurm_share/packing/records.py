@@ -1,6 +1,6 @@
 """Records of packing: requests and estimates of tasks, the state of a node's GPUs, samples, and ends of attempts.
 
-The live packer and the simulator build the same records and call the same rules. Memory is in MiB, times are in
+Launchers and the simulator build the same records and call the same rules. Memory is in MiB, times are in
 seconds, ratios are from 0 to 1. Times of a view are seconds of a monotonic clock that begins with the run.
 """
 

@@ -1,4 +1,4 @@
-"""The state of one node: its GPUs, running tasks and waiting tasks. The live packer and the simulator both use it.
+"""The state of one node: its GPUs, running tasks and waiting tasks. Launchers and the simulator both use it.
 
 It has no clock, file or process: the caller reports each event with its time, and carries out the actions of `decide`.
 Each decision is made by a function of a `PackView`, such as `place.decide`, so that a journal of views can be replayed.
