@@ -11,8 +11,8 @@ from collections.abc import Callable
 from ..core.text import gib_text
 from ..packing.decision_records import Decision
 from ..packing.records import BOOKING, Estimate, PackView, WaitingView
+from ..packing.rules import booked, refusals, reservation
 from ..packing.rules import place as own_policies
-from ..packing.rules import refusals, reservation
 from ..packing.rules.policy import MEMORY_ENDS, Policy, is_above, neighbours_text
 from ..packing.rules.room import Place
 
@@ -31,7 +31,7 @@ def decide_at_random(view: PackView) -> Decision:
     return RandomGpu(view).decide()
 
 
-class RandomGpu(own_policies.Booked):
+class RandomGpu(booked.Booked):
     """Place tasks by booked memory on any GPU with room, which shows what the choice of a GPU is worth."""
 
     def rank(self, task: WaitingView, place: Place) -> tuple[float, ...]:

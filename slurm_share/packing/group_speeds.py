@@ -131,22 +131,27 @@ class GroupSpeeds:
             self._learn(uuid, members, speed, group.slowdowns)
 
     def _learn(self, uuid: str, members: Sequence[Attempt], speed: undo.GroupSpeed, slowdowns: Sequence[float]) -> None:
-        """Record a measured pair. A larger group does not show which two of its tasks do harm."""
-        a, b = members[0].ask.key, members[1].ask.key
-        if len(members) != 2 or a is None or b is None:
+        """Learn from a measured group, and keep it in the history if it is a pair."""
+        keys = [its.ask.key for its in members if its.ask.key is not None and its.ask.key.exact]
+        if len(keys) < len(members):
             return
-        was_refused = self._speeds.is_refused(a, b)
         facts, when = self._gpus[uuid], round(self._unix_s + self._groups[uuid].since_s + 1.0, 3)
-        pair = PairRun(
-            when=when, a=a.exact, b=b.exact, family_a=a.family, family_b=b.family, gpu_model=facts.model,
-            sharing=sharing_of(facts), slowdown_a=round(slowdowns[0], 4), slowdown_b=round(slowdowns[1], 4),
-            stp=round(speed.stp, 4), stp_error=round(speed.error, 4), windows=speed.windows,
-            is_refused=speed.is_harmful or (was_refused and speed.stp < 1),
+        was_refused = self._speeds.is_refused(keys[0], keys[1])
+        self._speeds.learn_group(keys, slowdowns)
+        self._families |= {key.family for key in keys}
+        if len(keys) > 2:
+            return
+        a, b = keys
+        self._speeds.refuse(a, b, is_refused=speed.is_harmful)
+        self._keep(
+            PairRun(
+                when=when, a=a.exact, b=b.exact, family_a=a.family, family_b=b.family, gpu_model=facts.model,
+                sharing=sharing_of(facts), slowdown_a=round(slowdowns[0], 4), slowdown_b=round(slowdowns[1], 4),
+                stp=round(speed.stp, 4), stp_error=round(speed.error, 4), windows=speed.windows,
+                is_refused=speed.is_harmful,
+            )
         )  # fmt: skip
-        self._speeds.learn_pair(pair, when)
-        self._keep(pair)
-        self._families |= {a.family, b.family}
-        if pair.is_refused and not was_refused:
+        if speed.is_harmful and not was_refused:
             text = undo.harm_text([its.ask.task for its in members], speed)
             self._say(f"GPU {facts.index}: {text}; no such pair again")
 

@@ -56,10 +56,20 @@ class PairView(Struct, frozen=True, kw_only=True):
 
     a: str
     b: str
-    stp: float
-    """Their aggregate speed; 1 equals one task at a time."""
+    extra_a: float
+    extra_b: float
+    """How much longer a unit of work of each takes because of the other, over its time alone: 0.2 is a fifth longer."""
     is_refused: bool = False
-    """It is significantly below 1: they do not share a GPU again."""
+    """They do less together than one at a time, and do not share a GPU again."""
+
+    def extra_of(self, name: str) -> float:
+        """Return `extra_a` or `extra_b`, that of the command `name`."""
+        return self.extra_a if name == self.a else self.extra_b
+
+    @property
+    def stp(self) -> float:
+        """Return their aggregate speed; 1 equals one task at a time."""
+        return 1.0 / (1.0 + self.extra_a) + 1.0 / (1.0 + self.extra_b)
 
 
 class PairRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="pair"):

@@ -622,12 +622,9 @@ class Board:
             return False  # the limit has been lowered
         if self.settings.policy != "gain":
             return True
-        # It has to suit the neighbours of the done task equally well.
-        model = gpu.facts.model
-        if self.speeds.load(ask, model) != self.speeds.load(ended.ask, model):
+        # It has to suit the neighbours equally well: it is the same command, and neither it nor one of them is alone.
+        if ask.key != ended.ask.key or (self.speeds.is_new(ask, (gpu.facts.model,)) and len(gpu.running) < 2):
             return False
-        if self.speeds.is_new(ask, (model,)) and len(gpu.running) < 2:
-            return False  # one of the two may be left alone
         return not any(self.speeds.is_refused(ask.key, one.ask.key) for one in gpu.running.values())
 
     def _is_alike(self, waiting: Attempt, ended: Attempt) -> bool:

@@ -6,8 +6,10 @@ The state uses no clock or file, like `estimate.estimator.Estimator` for memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from ..history_records import TaskRun
 from ..records import TaskAsk, TaskKey
@@ -20,6 +22,12 @@ FAMILY_REFUSALS = 2
 """Two families are kept apart when this many pairs of their commands are, and at least half of the measured pairs.
 One size of a program may harm a neighbour that other sizes do not: in simulations with three sizes of each program,
 keeping whole families apart at the first pair also kept half of the useful pairs apart."""
+REFUSED_STP = 0.95
+"""Two commands are kept apart below this aggregate speed, as estimated from groups. A group of two is tested instead,
+see `undo`."""
+UNMEASURED_EXTRA = 0.4
+"""Delay by a neighbour with which a task was not measured, where a group with others was. Two such tasks do 1.4 of one
+at a time; Gavel (Narayanan 2020) published 1.31 on average of V100."""
 COMMANDS_MOST = 4096
 EARLIER_ERROR_RATIO = 0.05
 """Assumed standard error of a rate from an earlier run, of which only the mean is kept: half of the difference of about
@@ -44,6 +52,8 @@ class Speeds:
         self._alone_s: dict[_Pair, float] = {}
         """(command, GPU model) -> duration of its newest run alone."""
         self._pairs: dict[_Pair, PairView] = {}
+        self._counts: dict[_Pair, int] = {}
+        """Measured pair -> number of measurements."""
         self._families: dict[_Pair, dict[_Pair, bool]] = {}
         """Two families -> measured pairs of their commands -> whether the pair is refused."""
         self._silent: dict[str, None] = {}
@@ -84,7 +94,7 @@ class Speeds:
             for name, family in families.items():
                 for other in (other for other in families if families[other] == two) if family == one else ():
                     pair = _pair(name, other)
-                    found.setdefault(pair, PairView(a=pair[0], b=pair[1], stp=1.0, is_refused=True))
+                    found.setdefault(pair, PairView(a=pair[0], b=pair[1], extra_a=1.0, extra_b=1.0, is_refused=True))
         return tuple(found[pair] for pair in sorted(found))
 
     def is_refused(self, a: TaskKey | None, b: TaskKey | None) -> bool:
@@ -135,16 +145,52 @@ class Speeds:
             self.version += 1
 
     def learn_pair(self, pair: PairRun, now: float) -> None:
-        """Learn from two commands that shared a GPU. `now`: Unix time."""
-        if not (pair.a and pair.b):
-            return
-        is_refused = pair.is_refused and now - pair.when <= REFUSED_S
-        names = _pair(pair.a, pair.b)
-        _keep(self._pairs, names, PairView(a=names[0], b=names[1], stp=pair.stp, is_refused=is_refused))
-        if pair.family_a and pair.family_b:
-            measured = self._families.setdefault(_pair(pair.family_a, pair.family_b), {})
-            _keep(measured, names, is_refused)
+        """Learn from two commands that shared a GPU in an earlier run. `now`: Unix time."""
+        if pair.a and pair.b and now - pair.when <= REFUSED_S:
+            a, b = (TaskKey(exact=pair.a, family=pair.family_a), TaskKey(exact=pair.b, family=pair.family_b))
+            self.learn_group((a, b), (pair.slowdown_a, pair.slowdown_b))
+            self.refuse(a, b, is_refused=pair.is_refused)
+
+    def learn_group(self, keys: Sequence[TaskKey], slowdowns: Sequence[float]) -> None:
+        """Learn from tasks that shared a GPU, all with measured rates.
+
+        The delays by several neighbours are taken to add up. What is left of a slowdown after the known delays is
+        divided among the neighbours, mostly among those that were measured least.
+        """
+        extras: dict[tuple[int, int], float] = {}
+        for at, slowdown in enumerate(slowdowns):
+            others = [other for other in range(len(keys)) if other != at]
+            known = [self._extra(keys[at].exact, keys[other].exact) for other in others]
+            weights = [1.0 / (1 + self._counts.get(_pair(keys[at].exact, keys[other].exact), 0)) for other in others]
+            rest = max(slowdown, 1.0) - 1.0 - sum(known)
+            for other, extra, weight in zip(others, known, weights, strict=True):
+                extras[at, other] = max(0.0, extra + rest * weight / sum(weights))
+        for at, one in enumerate(keys):
+            for other in range(at + 1, len(keys)):
+                self._note_pair(one, keys[other], extras[at, other], extras[other, at])
         self.version += 1
+
+    def _extra(self, name: str, other: str) -> float:
+        view = self._pairs.get(_pair(name, other))
+        if view is None:
+            return UNMEASURED_EXTRA
+        return view.extra_a if view.a == name else view.extra_b
+
+    def _note_pair(self, one: TaskKey, other: TaskKey, extra: float, back: float) -> None:
+        names = _pair(one.exact, other.exact)
+        if names[0] != one.exact:
+            extra, back = back, extra
+        view = PairView(a=names[0], b=names[1], extra_a=round(extra, 3), extra_b=round(back, 3))
+        _keep(self._counts, names, self._counts.get(names, 0) + 1)
+        _keep(self._pairs, names, view)
+        self.refuse(one, other, is_refused=view.stp < REFUSED_STP)
+
+    def refuse(self, one: TaskKey, other: TaskKey, *, is_refused: bool) -> None:
+        """Keep two measured commands apart, or no longer."""
+        names = _pair(one.exact, other.exact)
+        self._pairs[names] = replace(self._pairs[names], is_refused=is_refused)
+        if one.family and other.family:
+            _keep(self._families.setdefault(_pair(one.family, other.family), {}), names, is_refused)
 
 
 def _pair(one: str, two: str) -> _Pair:

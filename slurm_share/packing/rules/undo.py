@@ -39,6 +39,11 @@ SHORT_WINDOWS = 4
 """A task of a shorter expected duration, in windows, is not left alone: it would end before its rate pays."""
 WAITING_PER_GPU = 4
 """If this many tasks wait for each GPU, all GPUs may be used to measure tasks alone at once, else half of them."""
+EMPTY_TASKS = 3
+EMPTY_WINDOWS = 10
+"""A GPU is emptied to measure a new command alone if at least so many tasks of the command wait, and a task takes so
+many windows: in our simulations emptying a GPU costs a hundredth of the make-span, and then saves a tenth where a fifth
+of the pairs harm (tests/bench/packing_bars.py)."""
 HARMFUL_STP = 0.85
 """Below this aggregate speed one task is paused at the first test, else at the second."""
 ERROR_LEAST_RATIO = 0.02
@@ -128,8 +133,22 @@ def pays_alone(
     if seconds is not None and seconds < SHORT_WINDOWS * view.settings.rate_window_s:
         return False
     gpus = sum(not gpu.is_out for gpu in view.gpus)
-    is_long = len(view.waiting) >= WAITING_PER_GPU * gpus
-    return len(others) < (gpus if is_long else gpus // 2)
+    return len(others) < (gpus if is_long(view) else gpus // 2)
+
+
+def pays_empty(view: PackView, ask: TaskAsk, expected_s: float | None) -> bool:
+    """Return whether to empty a GPU for a task of a new command, to measure it alone there."""
+    seconds = view.median_s if expected_s is None else expected_s
+    if seconds is None or seconds < EMPTY_WINDOWS * view.settings.rate_window_s or not is_long(view) or ask.key is None:
+        return False
+    name = ask.key.exact
+    return sum(one.ask.key is not None and one.ask.key.exact == name for one in view.waiting) >= EMPTY_TASKS
+
+
+def is_long(view: PackView) -> bool:
+    """Return whether so many tasks wait that measurements cost little."""
+    gpus = sum(not gpu.is_out for gpu in view.gpus)
+    return len(view.waiting) >= WAITING_PER_GPU * gpus
 
 
 # ---- Paused tasks ----

@@ -4,6 +4,7 @@ import pytest
 from msgspec.structs import replace
 from packing_values import A100, gpu, key, running, starts, view, waiting
 
+from slurm_share.packing.decision_records import Start
 from slurm_share.packing.records import EndFacts, PackSettings, TaskAsk
 from slurm_share.packing.rules import interference, refusals
 from slurm_share.packing.rules.board import Board
@@ -38,7 +39,7 @@ def reasons(decision):
     return {one.gpu: one.why for one in decision.refused}
 
 
-HARMFUL = PairView(a="a", b="b", stp=0.8, is_refused=True)
+HARMFUL = PairView(a="a", b="b", extra_a=1.5, extra_b=1.5, is_refused=True)
 
 
 # ---- Where a task goes ----
@@ -79,7 +80,19 @@ def test_measured_pairs_count_before_the_model():
     runs = [on(1, 0, name="a", sm=0.2), on(2, 1, name="b", sm=0.3)]
     task = waits(9, name="c", sm=0.3)
     assert starts(answer([gpu(0), gpu(1)], [task], runs)) == [(9, "GPU-0")]
-    assert starts(answer([gpu(0), gpu(1)], [task], runs, pairs=(PairView(a="a", b="c", stp=1.1),))) == [(9, "GPU-1")]
+    assert starts(
+        answer([gpu(0), gpu(1)], [task], runs, pairs=(PairView(a="a", b="c", extra_a=0.7, extra_b=0.7),))
+    ) == [(9, "GPU-1")]
+
+
+def test_a_task_waits_where_by_measured_pairs_it_would_add_little():
+    pairs = [PairView(a=a, b=b, extra_a=extra, extra_b=extra) for a, b, extra in (("a", "b", 0.6), ("a", "c", 0.9))]
+    runs = [on(1, 0, name="a"), on(2, 0, name="b")]
+    whole = (*pairs, PairView(a="b", b="c", extra_a=0.9, extra_b=0.9))
+    decision = answer([gpu(0)], [waits(9, name="c")], runs, pairs=whole)
+    assert starts(decision) == []
+    assert reasons(decision)["GPU-0"] == "by what was measured it would add only -0.09 to what the GPU does"
+    assert starts(answer([gpu(0)], [waits(9, name="c")], runs, pairs=tuple(pairs))) == [(9, "GPU-0")]
 
 
 def test_what_is_decided_counts_for_the_next_task_of_the_same_decision():
@@ -176,6 +189,19 @@ def test_one_task_of_a_command_is_left_alone_at_a_time():
     assert starts(answer([gpu(0), gpu(1), gpu(2), gpu(3)], others(1), [*runs, on(3, 2, 39900), on(4, 3, 39900)])) == [
         (20, "GPU-1")
     ]
+
+
+def test_a_gpu_is_emptied_for_a_new_command_of_a_long_list_of_long_tasks():
+    runs = [on(1, 0, 1000, "a"), on(2, 1, 1000, "b"), on(3, 1, 1000, "b")]
+    new = [waits(30 + number, 1000, "n", is_new=True) for number in range(3)]
+    decision = answer([gpu(0), gpu(1)], [*new, *others(5)], runs, median_s=900.0)
+    (hold, *rest) = decision.actions
+    assert (hold.task, hold.gpu, hold.why) == (30, "GPU-0", "GPU 0 is kept free for task 30, to measure it alone")
+    assert {one.gpus for one in rest} == {("GPU-1",)}
+    for tasks, median_s in (([*new[:2], *others(6)], 900.0), ([*new, *others(4)], 900.0), ([*new, *others(5)], 200.0)):
+        assert all(isinstance(one, Start) for one in answer([gpu(0), gpu(1)], tasks, runs, median_s=median_s).actions)
+    held = answer([gpu(0, held_for=30), gpu(1)], [*new, *others(5)], runs[1:], median_s=900.0)
+    assert (30, "GPU-0") in starts(held)
 
 
 def test_a_gpu_on_which_a_task_is_left_alone_is_decided_again_in_time():

@@ -9,7 +9,7 @@ from packing_values import A100, Known, board, gpu, key, oom, running, starts, v
 from slurm_share.lab.thesis_policies import decide
 from slurm_share.packing.decision_records import GiveUp, Hold, Start
 from slurm_share.packing.records import POLICIES, EndFacts, PackView, TaskAsk
-from slurm_share.packing.rules import place, room
+from slurm_share.packing.rules import booked, room
 from slurm_share.packing.rules.recover import FREE_TRIES
 from slurm_share.packing.speed_records import Load
 
@@ -223,8 +223,8 @@ def test_gain_starts_nobody_beside_tasks_that_booked_would_not_start_there(state
                 only = tuple(
                     card if card.facts.uuid in one.gpus else replace(card, problem="closed") for card in state.gpus
                 )
-                booked = replace(alone, gpus=only, settings=replace(state.settings, policy="booked"))
-                assert starts(decide(booked)) == starts(decide(alone))
+                plain = replace(alone, gpus=only, settings=replace(state.settings, policy="booked"))
+                assert starts(decide(plain)) == starts(decide(alone))
 
 
 @MANY
@@ -315,12 +315,12 @@ def test_every_task_of_a_random_mix_ends_in_bounded_attempts(mix, count, policy,
 @MANY
 @given(states(policy=BOOKS, most=8))
 def test_short_reasons_for_tasks_far_behind_change_no_action(state):
-    rows = place.DETAILED_ROWS
+    rows = booked.DETAILED_ROWS
     try:
-        place.DETAILED_ROWS = 0
+        booked.DETAILED_ROWS = 0
         short = decide(state)
-        place.DETAILED_ROWS = 1 << 30
+        booked.DETAILED_ROWS = 1 << 30
         long = decide(state)
     finally:
-        place.DETAILED_ROWS = rows
+        booked.DETAILED_ROWS = rows
     assert short.actions == long.actions

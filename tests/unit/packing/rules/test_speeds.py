@@ -31,7 +31,7 @@ def ask(exact="e", family="f", **more):
 def pair(a="e1", b="e2", **other):
     fields = {
         "when": NOW, "a": a, "b": b, "family_a": "f1", "family_b": "f2", "gpu_model": A100, "sharing": "mps",
-        "slowdown_a": 1.8, "slowdown_b": 1.8, "stp": 1.1, "stp_error": 0.02, "windows": 4, **other,
+        "slowdown_a": 1.6, "slowdown_b": 1.6, "stp": 1.25, "stp_error": 0.02, "windows": 4, **other,
     }  # fmt: skip
     return PairRun(**fields)
 
@@ -105,11 +105,26 @@ def test_a_pair_that_did_less_than_one_at_a_time_is_refused_for_thirty_days():
     assert not later.is_refused(key("e1", "f1"), key("e2", "f2"))
 
 
-def test_the_newest_measurement_of_a_pair_counts_and_is_shown_in_both_orders():
-    speeds = Speeds(pairs=[pair(stp=0.8, is_refused=True), pair("e2", "e1", stp=1.3)], now=NOW)
+def test_the_delays_of_a_pair_are_those_that_were_measured_and_are_shown_in_both_orders():
+    speeds = Speeds(pairs=[pair("e2", "e1", slowdown_a=1.5, slowdown_b=1.25)], now=NOW)
     (view,) = speeds.pairs([key("e2", "f2"), key("e1", "f1"), key("e9", "f2")])
-    assert (view.a, view.b, view.stp, view.is_refused) == ("e1", "e2", 1.3, False)
+    assert (view.a, view.b, view.extra_a, view.extra_b, view.is_refused) == ("e1", "e2", 0.25, 0.5, False)
+    assert view.stp == pytest.approx(0.8 + 1 / 1.5)
     assert speeds.pairs([key("e1", "f1")]) == ()
+
+
+def test_in_a_group_of_three_what_is_not_known_explains_the_rest():
+    """a is delayed by 0.2 beside b; beside b and c it takes 2.2 times as long, so 1.0 is by c."""
+    speeds = Speeds()
+    a, b, c = (key(name, "f") for name in "abc")
+    for _ in range(20):
+        speeds.learn_group((a, b), (1.2, 1.3))
+    speeds.learn_group((a, b, c), (2.2, 2.3, 4.0))
+    found = {(one.a, one.b): one for one in speeds.pairs([a, b, c])}
+    assert found["a", "b"].extra_a == pytest.approx(0.2, abs=0.05)
+    assert found["a", "c"].extra_a == pytest.approx(1.0, abs=0.05)
+    assert found["a", "c"].is_refused
+    assert not found["a", "b"].is_refused
 
 
 def test_families_are_kept_apart_after_two_refused_pairs_unless_most_pairs_pay():
