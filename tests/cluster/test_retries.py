@@ -13,17 +13,25 @@ from localcluster import Cluster
 pytestmark = pytest.mark.cluster
 
 
-def test_a_retry_runs_as_its_own_rank(cluster: Cluster) -> None:
-    """Rank 3 fails once and is tried again where rank 0 was: out.3 is there, and out.0 once. With --local the same."""
+def test_a_retry_runs_as_its_own_rank_and_not_on_the_gpu_that_failed(cluster: Cluster) -> None:
+    """Rank 3 reports an ECC error while the others run, and is tried again where the other GPU is free: out.3 is there,
+    and each of the others once. With --local, where there is no GPU, it is an ordinary failure."""
     text = """#!/bin/bash
-    sleep $LLSUB_RANK
-    [ $LLSUB_TASK = 3 ] && [ $LLSUB_ATTEMPT = 1 ] && exit 1
+    if [ $LLSUB_TASK = 3 ] && [ $LLSUB_ATTEMPT = 1 ]; then
+        echo "CUDA error: uncorrectable ECC error encountered"; exit 1
+    fi
+    sleep 1
     echo x >>out.$LLSUB_RANK
     """
     made = Submitted(cluster, text, "[1,4]", "--retries", "1")
     assert made.wait() == "COMPLETED", made.log()
     assert made.read("../out.*").split() == ["x"] * 4
-    assert [len(tried) for _, tried in sorted(made.attempts().items())] == [1, 1, 1, 2]
+    attempts = made.attempts()
+    assert [len(tried) for _, tried in sorted(attempts.items())] == [1, 1, 1, 2]
+    first, second = attempts[3]
+    assert (first.outcome, second.outcome) == ("disturbed", "done")
+    assert second.gpu != first.gpu
+    assert re.search(r'task 3: its log says "uncorrectable ECC .*; no further task starts on GPU \d', made.log())
     local = f"mkdir {made.home}/local && cd {made.home}/local && llsub ../task.sh [1,4] --retries 1 --local"
     cluster.as_user("alice", local, timeout=300, check=True)
     for folder in ("..", "../local"):
