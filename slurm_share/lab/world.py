@@ -16,11 +16,12 @@ from functools import partial
 import msgspec
 
 from ..core.errors import SlurmShareError
+from ..node.gpu_figures import Activity, GpuLoad
 from ..packing.decider import Decider
 from ..packing.decision_records import GiveUp, Move, Pause, Reserve, Resume, Start
 from ..packing.events import EventLog
 from ..packing.history_records import TaskRun
-from ..packing.records import BOOKING, EndFacts, GpuFacts, GpuSample, TaskAsk, TaskKey
+from ..packing.records import BOOKING, EndFacts, GpuFacts, TaskAsk, TaskKey
 from ..packing.rules.board import LEFT_S, Board
 from ..packing.rules.estimate.estimator import Estimator
 from ..packing.rules.speeds import Speeds
@@ -537,12 +538,14 @@ class Simulation:
 
     def _see_alone(self, attempt: SimAttempt) -> None:
         """Pass on what a launcher has measured while the task was alone on its GPU."""
-        gpu = GpuSample(uuid=attempt.gpus[0].facts.uuid)
+        gpu = GpuLoad(uuid=attempt.gpus[0].facts.uuid, index=0, name="")
         if attempt.alone_s >= self._settings.rate_window_s:
             noise = self._rates_random.uniform(-1.0, 1.0) * self._assumed.sm_noise
             load = attempt.load
             sm = min(1.0, max(0.0, load.sm + noise))
-            gpu = msgspec.structs.replace(gpu, sm_ratio=sm, dram_ratio=load.dram, util_ratio=load.busy)
+            activity = Activity(sm_percent=100 * sm, dram_percent=None if load.dram is None else 100 * load.dram)
+            busy = None if load.busy is None else 100 * load.busy
+            gpu = msgspec.structs.replace(gpu, activity=activity, utilization_percent=busy)
         attempt.its.see_alone(gpu, attempt.alone_s)
 
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
         EndFacts,
         EndKind,
         GpuFacts,
-        GpuSample,
         Guard,
         Order,
         PackRequest,
@@ -88,7 +87,7 @@ __getattr__, __all__ = exports(
         "lab_parts": ["check_parts", "outside_sizes", "policy_of"],
         "decider": ["Decider"],
         "records": [
-            "BOOKING", "POLICIES", "EndFacts", "EndKind", "GpuFacts", "GpuSample", "Guard", "Order",
+            "BOOKING", "POLICIES", "EndFacts", "EndKind", "GpuFacts", "Guard", "Order",
             "PackRequest", "PackSettings", "PolicyName", "TaskAsk", "TaskKey", "TaskSample", "TaskSpec", "Tries",
             "Undo",
         ],

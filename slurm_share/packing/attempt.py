@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 from msgspec import UNSET, Struct, UnsetType
 
+from ..node.gpu_figures import GpuLoad
 from .decision_records import Start
 from .history_records import TaskRun
-from .records import EndFacts, EndKind, Estimate, GpuFacts, GpuSample, RunningView, TaskAsk, Tries, WaitingView
+from .records import EndFacts, EndKind, Estimate, GpuFacts, RunningView, TaskAsk, Tries, WaitingView
 from .rules.demand import Figures
 from .rules.endings import MEMORY_KINDS
 from .rules.loads import ALONE_S, make_load
@@ -313,7 +314,7 @@ class Attempt(Struct, eq=False, kw_only=True):
                 self.peak_at[age] = peak
         return True
 
-    def see_alone(self, gpu: GpuSample, seconds: float, joules: float = 0.0) -> None:
+    def see_alone(self, gpu: GpuLoad, seconds: float, joules: float = 0.0) -> None:
         """Record figures of its GPU while it was alone there."""
         self.alone_s += seconds
         self.energy_j += joules

@@ -397,27 +397,6 @@ class PackView(Struct, frozen=True, kw_only=True):
 # ---- Samples ----
 
 
-class GpuSample(Struct, frozen=True, kw_only=True):
-    """A sample of a GPU. None: not known."""
-
-    uuid: str
-    used_mib: int | None = None
-    sm_ratio: float | None = None
-    """Mean SM activity over the last minute; if only utilisation is known, that."""
-    dram_ratio: float | None = None
-    util_ratio: float | None = None
-    energy_j: float | None = None
-    """Since the driver was loaded."""
-    pcie_ratio: float | None = None
-    """Current traffic in both directions over the capacity of the link."""
-    sm_now_ratio: float | None = None
-    """As `sm_ratio`, but since the sample before; likewise the next two."""
-    dram_now_ratio: float | None = None
-    util_now_ratio: float | None = None
-    problem: str | None = None
-    """None: unchanged."""
-
-
 class TaskSample(Struct, frozen=True, kw_only=True):
     """A sample of a running task."""
 

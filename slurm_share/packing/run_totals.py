@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 
 from ..core.text import counted
+from ..node.gpu_figures import GpuLoad
 from .attempt import Attempt
-from .records import EndKind, GpuFacts, GpuSample
+from .records import EndKind, GpuFacts
+from .rules.demand import minute_ratio
 from .rules.endings import MEMORY_KINDS
 from .rules.speed_account import GroupResult, span
 from .rules.speed_account import sentences as speed_sentences
@@ -59,7 +61,7 @@ class RunTotals:
             self.free += its.kind != "neighbour's memory"
             self.wasted_s += its.seconds
 
-    def sample(self, gpus: Mapping[str, GpuSample], running: Mapping[int, Attempt], now_s: float) -> float:
+    def sample(self, gpus: Mapping[str, GpuLoad], running: Mapping[int, Attempt], now_s: float) -> float:
         """Add the time since the last sample. Return it, or 0 if it does not count."""
         before, self._at = self._at, now_s
         seconds = 0.0 if before is None else now_s - before
@@ -75,13 +77,13 @@ class RunTotals:
             if not is_counted or gpu is None:
                 continue
             self.busy_s += seconds if tasks else 0.0
-            if facts.total_mib and gpu.used_mib is not None:
+            if facts.total_mib and gpu.memory_used_mib is not None:
                 self.memory_mib_s += facts.total_mib * seconds
-                self.used_mib_s += gpu.used_mib * seconds
+                self.used_mib_s += gpu.memory_used_mib * seconds
                 booked = sum(max(its.reserved_mib, its.memory.get(uuid, 0)) for its in tasks)
                 self.booked_mib_s += min(booked, facts.total_mib) * seconds
-            if gpu.sm_ratio is not None:
-                self.sm_s += gpu.sm_ratio * seconds
+            if (sm_ratio := minute_ratio(gpu.load_percent_windows)) is not None:
+                self.sm_s += sm_ratio * seconds
                 self.sm_over_s += seconds
             self.energy_j += joules
             if not tasks:
@@ -90,7 +92,7 @@ class RunTotals:
                 tasks[0].see_alone(gpu, seconds, joules)
         return seconds if is_counted else 0.0
 
-    def _joules(self, gpu: GpuSample | None) -> float:
+    def _joules(self, gpu: GpuLoad | None) -> float:
         """Return the energy that a GPU has used since its last sample; 0: not known, or its counter was reset."""
         if gpu is None or gpu.energy_j is None:
             return 0.0

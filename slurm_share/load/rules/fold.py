@@ -13,15 +13,16 @@ from typing import Any
 import msgspec
 
 from ...mps.records import MPS_NAME
+from ...node import windows
 from ...node.gpu_figures import WINDOWED
 from ...node.readings import DriverNow, GpuNow, HostNow, ProcessNow
+from ...node.windows import WindowSeries
 from ..snapshot import GpuLoad, GpuUser, JobLoad, Means, OnGpu, ProcessLoad, Snapshot, UserLoad
-from . import rates, windows
+from . import rates
 from .gpu_time import GpuTime
 from .history import GpuHistory, Held, NodeHistory, ProcessHistory, Stay
 from .job_load import fold_jobs
 from .sums import NO_MAPS, ONE_SAMPLE, SHORTEST_S, UNREPORTED, add_up, most, rate, uuids, whole
-from .windows import WindowSeries
 
 GAP_S = 60.0
 """Longest gap between two samples, in seconds, that counts as watched; a reading stands for no longer time."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from ...mps.records import MPS_NAME
+from ...node import windows
 from ...node.readings import GpuNow
 from ..snapshot import OnGpu, ProcessLoad
-from . import windows
 from .history import GpuHistory
 
 

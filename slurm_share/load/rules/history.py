@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from ...core import text_files
 from ...core.errors import StateError, quoted, shown
 from ...node.gpu_figures import GpuWindows
-from .windows import WindowSeries
+from ...node.windows import WindowSeries
 
 VERSION = 1
 """Version of the stored form; other versions are rejected."""

@@ -8,9 +8,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...mps.records import MPS_NAME
+from ...node import windows
 from ...node.readings import HostNow, JobNow, ProcessNow
 from ..snapshot import JobLoad, ProcessLoad
-from . import windows
 from .gpu_time import GpuTime
 from .history import JobHistory, NodeHistory
 from .sums import ONE_SAMPLE, UNREPORTED, add_up, first_known, most, uuids, whole

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
+from ...node.gpu_figures import GpuLoad
 from ..attempt import UNKNOWN, Attempt, signature_of
 from ..decision_records import Action, Decision, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
 from ..history_records import TaskRun
@@ -18,7 +19,6 @@ from ..records import (
     BOOKING,
     EndFacts,
     GpuFacts,
-    GpuSample,
     PackSettings,
     PackView,
     RunningView,
@@ -31,6 +31,7 @@ from ..records import (
 )
 from ..speed_records import PairRun, PairView, Rate
 from . import blame, endings, place, recover, reservation
+from .demand import minute_ratio
 from .estimate import elastic
 from .estimate.estimator import Estimator
 from .gpu_state import OTHERS_WINDOW_S, GpuState
@@ -188,7 +189,7 @@ class Board:
         self.learner.groups.changed(run.gpus, now_s)
         self._is_due = True
 
-    def sampled(self, gpus: Mapping[str, GpuSample], tasks: Iterable[TaskSample], taken_s: float, now_s: float) -> None:
+    def sampled(self, gpus: Mapping[str, GpuLoad], tasks: Iterable[TaskSample], taken_s: float, now_s: float) -> None:
         """Record a sample of the node: its GPUs by UUID, and the running tasks. `taken_s`: time of the sample."""
         for task in tasks:
             its = self._running.get(task.task)
@@ -198,10 +199,10 @@ class Board:
             self.sample_gpu(
                 gpu.uuid,
                 now_s,
-                used_mib=gpu.used_mib,
-                sm_ratio=gpu.sm_ratio,
-                dram_ratio=gpu.dram_ratio,
-                problem=gpu.problem,
+                used_mib=gpu.memory_used_mib,
+                sm_ratio=minute_ratio(gpu.load_percent_windows),
+                dram_ratio=minute_ratio(gpu.dram_percent_windows),
+                problem=gpu.problem or "",
             )
         for family in self.learner.sampled(gpus, taken_s):
             self.learned(family)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from ..records import GpuSample
+from ...node.gpu_figures import GpuLoad, Means
 
 
 class Figures:
@@ -16,13 +16,13 @@ class Figures:
     def __init__(self) -> None:
         self._sums: dict[str, tuple[float, float]] = {}
 
-    def add(self, gpu: GpuSample, seconds: float) -> None:
+    def add(self, gpu: GpuLoad, seconds: float) -> None:
         """Add a sample. Means over a minute, which may include earlier tasks, count only without a current figure."""
+        sm, dram, util = gpu.load_percent, gpu.activity.dram_percent, gpu.utilization_percent
         now = (
-            ("sm", gpu.sm_ratio if gpu.sm_now_ratio is None else gpu.sm_now_ratio),
-            ("dram", gpu.dram_ratio if gpu.dram_now_ratio is None else gpu.dram_now_ratio),
-            ("pcie", gpu.pcie_ratio),
-            ("util", gpu.util_ratio if gpu.util_now_ratio is None else gpu.util_now_ratio),
+            ("sm", minute_ratio(gpu.load_percent_windows) if sm is None else ratio(sm)),
+            ("dram", minute_ratio(gpu.dram_percent_windows) if dram is None else ratio(dram)),
+            ("util", minute_ratio(gpu.utilization_percent_windows) if util is None else ratio(util)),
         )
         for name, value in now:
             if value is not None and math.isfinite(value):
@@ -37,3 +37,12 @@ class Figures:
     def seconds(self) -> float:
         """Return the longest time over which a figure was measured."""
         return max((over for _, over in self._sums.values()), default=0.0)
+
+
+def ratio(percent: float) -> float:
+    return round(percent / 100, 4)
+
+
+def minute_ratio(means: Means | None) -> float | None:
+    """Return the mean of a figure over the last minute as a ratio; None: not known."""
+    return None if means is None else ratio(means.m1)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ...node.gpu_figures import GpuLoad
 from ..attempt import Attempt
 from ..group_speeds import GroupSpeeds
 from ..history_records import TaskRun
-from ..records import EndFacts, GpuFacts, GpuSample, TaskKey
+from ..records import EndFacts, GpuFacts, TaskKey
 from ..run_totals import RunTotals
 from ..speed_records import PairRun, Rate
 from .endings import MEMORY_KINDS
@@ -64,7 +65,7 @@ class Learner:
 
     # ---- Loads and speeds ----
 
-    def sampled(self, gpus: Mapping[str, GpuSample], taken_s: float) -> set[str]:
+    def sampled(self, gpus: Mapping[str, GpuLoad], taken_s: float) -> set[str]:
         """Record a sample of the GPUs, and the loads of tasks that are alone. Return their families."""
         self.totals.sample(gpus, self._running, taken_s)
         found: set[str] = set()

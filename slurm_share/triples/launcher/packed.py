@@ -409,8 +409,8 @@ class Packed(strategy.Strategy):
         latest = self.sampler.latest
         if latest is None:
             return True
-        ratios = [latest.gpus[uuid].sm_ratio for uuid in task.gpus if uuid in latest.gpus]
-        return any(ratio is None or ratio > 0.01 for ratio in ratios)
+        loads = [latest.gpus[uuid].load_percent_windows for uuid in task.gpus if uuid in latest.gpus]
+        return any(means is None or means.m1 > 1 for means in loads)
 
     def _stop_without_gpus(self) -> None:
         if self.board.is_out_of_gpus and not self.running and not self._ready and not self.feeder.closed:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...node import descendants
+from ...node import descendants, windows
+from ...node.gpu_figures import WINDOWED, Means
 from ...node.memory import HostMemory
 from ...node.readings import DriverNow, GpuNow
 from ...node.records import GpuProcess, MemoryUse
-from ...packing import Attempt, EndFacts, GpuSample, TaskSample
+from ...node.windows import WindowSeries
+from ...packing import Attempt, EndFacts, TaskSample
 
 EVERY_S = 1.0
-WINDOW_S = 60.0
-"""Seconds over which the mean load is computed."""
+GAP_S = 3.0
+"""Most seconds for which a reading stands."""
 STALE_S = 3.0
 """Age of the last sample, in seconds, from which on the driver is assumed to hang."""
 POLL_S = 0.002
@@ -40,10 +42,8 @@ class NodeSample(Struct, frozen=True, kw_only=True):
 
     at: float
     """When the driver was asked, monotonic clock, seconds."""
-    readings: Mapping[str, GpuNow]
-    """GPU UUID -> its figures."""
-    gpus: Mapping[str, GpuSample]
-    """The same with means over the last minute."""
+    gpus: Mapping[str, GpuNow]
+    """GPU UUID -> its figures, with means over the last minutes."""
     tasks: tuple[TaskSample, ...]
 
 
@@ -61,7 +61,8 @@ class Sampler(threading.Thread):
         self._host = host
         self._over = threading.Event()
         self._now = threading.Event()
-        self._windows: dict[tuple[str, str], deque[tuple[float, float]]] = {}
+        self._series: dict[tuple[str, str], WindowSeries] = {}
+        """(GPU UUID, name of its windows) -> the figure over time."""
         self._asked_s = -EXTRA_PAUSE_S
         self.latest: NodeSample | None = None
         """The newest sample. The sampler's thread replaces it, so readers take the reference once."""
@@ -94,8 +95,7 @@ class Sampler(threading.Thread):
         if now.gpus or not now.problems:
             self.latest = NodeSample(
                 at=at,
-                readings={gpu.uuid: gpu for gpu in now.gpus},
-                gpus={gpu.uuid: self._figures(gpu, at) for gpu in now.gpus},
+                gpus={gpu.uuid: self._with_means(gpu, at) for gpu in now.gpus},
                 tasks=tuple(
                     TaskSample(task=running[leader].task, memory_mib=used, clients=clients[leader])
                     for leader, used in memory.items()
@@ -121,31 +121,16 @@ class Sampler(threading.Thread):
                         used[uuid] = used.get(uuid, 0) + process.memory_used_mib
         return memory, clients
 
-    def _figures(self, gpu: GpuNow, at: float) -> GpuSample:
-        util = self._mean(gpu.uuid, "util", gpu.utilization_percent, at)
-        sm = self._mean(gpu.uuid, "sm", gpu.activity.sm_percent, at)
-        return GpuSample(
-            uuid=gpu.uuid,
-            used_mib=gpu.memory_used_mib,
-            sm_ratio=util if sm is None else sm,
-            dram_ratio=self._mean(gpu.uuid, "dram", gpu.activity.dram_percent, at),
-            util_ratio=util,
-            sm_now_ratio=_ratio(gpu.activity.sm_percent, gpu.utilization_percent),
-            dram_now_ratio=_ratio(gpu.activity.dram_percent),
-            util_now_ratio=_ratio(gpu.utilization_percent),
-            energy_j=gpu.energy_j,
-            problem=gpu.problem or "",
-        )
-
-    def _mean(self, uuid: str, name: str, percent: float | None, at: float) -> float | None:
-        """Return the mean over the window as a ratio; None: the current value is not known."""
-        if percent is None:
-            return None
-        window = self._windows.setdefault((uuid, name), deque())
-        window.append((at, percent))
-        while at - window[0][0] > WINDOW_S:
-            window.popleft()
-        return round(sum(value for _, value in window) / len(window) / 100, 4)
+    def _with_means(self, gpu: GpuNow, at: float) -> GpuNow:
+        """Return the figures with their means over the last minutes, as llload computes them."""
+        means: dict[str, Means | None] = {}
+        for one in WINDOWED:
+            key = gpu.uuid, one.windows
+            series = self._series.get(key, WindowSeries())
+            since = series.at[-1] if series.at else at - EVERY_S
+            series = self._series[key] = windows.add(series, at, min(at - since, GAP_S), one.now(gpu))
+            means[one.windows] = windows.means(series, at)
+        return replace(gpu, **means)
 
     def _count_host(self, running: Mapping[int, Attempt]) -> None:
         """Add up the resident memory of each task's session.
@@ -170,7 +155,7 @@ class Sampler(threading.Thread):
     def gpu(self, uuid: str, tasks: Sequence[Attempt]) -> MemoryUse | None:
         """Return the memory of one GPU at the last sample; None: not known."""
         latest = self.latest
-        reading = None if latest is None else latest.readings.get(uuid)
+        reading = None if latest is None else latest.gpus.get(uuid)
         if reading is None or reading.memory_used_mib is None or reading.memory_total_mib is None:
             return None
         now = tuple(task.gpu_now_mib or 0 for task in tasks)
@@ -195,7 +180,7 @@ class Sampler(threading.Thread):
             return replace(facts, is_device_lost=is_lost)
         rooms = [
             1 - one.memory_used_mib / one.memory_total_mib
-            for one in (latest.readings.get(uuid) for uuid in uuids)
+            for one in (latest.gpus.get(uuid) for uuid in uuids)
             if one is not None and one.memory_used_mib is not None and one.memory_total_mib
         ]
         age_s = time.monotonic() - latest.at
@@ -203,14 +188,12 @@ class Sampler(threading.Thread):
 
     def broken(self, uuids: Iterable[str]) -> dict[str, str]:
         """Return UUID -> NVML's text for those of the GPUs that are broken at the last sample."""
-        readings = {} if self.latest is None else self.latest.readings
+        readings = {} if self.latest is None else self.latest.gpus
         found = ((uuid, readings[uuid].problem or "") for uuid in uuids if uuid in readings)
         return {uuid: problem for uuid, problem in found if problem in BROKEN}
 
     def _has_broken(self, sample: NodeSample | None, uuids: Sequence[str]) -> bool:
-        return sample is not None and any(
-            sample.readings[uuid].problem in BROKEN for uuid in uuids if uuid in sample.readings
-        )
+        return sample is not None and any(sample.gpus[uuid].problem in BROKEN for uuid in uuids if uuid in sample.gpus)
 
     def _extra(self) -> NodeSample | None:
         """Take a sample now and return it; None: too early after another one, it took too long, or no driver.
@@ -239,8 +222,3 @@ def _reader() -> Callable[[], DriverNow]:
     from ...node.gpus.load import NvmlSession  # imported here, in the thread: tasks start before
 
     return NvmlSession(retry_s=RETRY_S).read
-
-
-def _ratio(percent: float | None, otherwise: float | None = None) -> float | None:
-    known = otherwise if percent is None else percent
-    return None if known is None else round(known / 100, 4)

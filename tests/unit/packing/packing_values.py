@@ -2,6 +2,7 @@
 
 import msgspec
 
+from slurm_share.node.gpu_figures import GpuLoad, Means
 from slurm_share.packing.records import (
     EndFacts,
     Estimate,
@@ -152,3 +153,15 @@ def is_replayable(entries):
     encode = msgspec.json.encode
     decisions = [entry for entry in entries if entry.repeats is None]
     return all(encode(place.decide(entry.view).actions) == encode(entry.actions) for entry in decisions)
+
+
+def gpu_load(used_mib=0, sm_ratio=None, dram_ratio=None, uuid="GPU-0", **more):
+    """The figures of a GPU with means over a minute, without current ones."""
+
+    def means(ratio):
+        return None if ratio is None else Means(100 * ratio, 100 * ratio, 100 * ratio, 60.0)
+
+    return GpuLoad(
+        uuid=uuid, index=0, name="A100", memory_used_mib=used_mib, sm_percent_windows=means(sm_ratio),
+        dram_percent_windows=means(dram_ratio), **more,
+    )  # fmt: skip

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packing_values import facts, is_replayable
+from packing_values import facts, gpu_load, is_replayable
 
 from slurm_share.core.errors import StateError
 from slurm_share.core.live import LiveFolder
@@ -15,7 +15,7 @@ from slurm_share.packing.bookings import Booking, Bookings, read_bookings
 from slurm_share.packing.decider import Decider
 from slurm_share.packing.decision_records import GiveUp, Start
 from slurm_share.packing.history_records import TaskRun
-from slurm_share.packing.records import EndFacts, GpuSample, PackSettings, TaskAsk, TaskKey, TaskSample
+from slurm_share.packing.records import EndFacts, PackSettings, TaskAsk, TaskKey, TaskSample
 from slurm_share.packing.rules.board import AGAIN_S, BLIND_S, LEFT_S, Board
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.speeds import Speeds
@@ -80,7 +80,7 @@ class Node:
             uuid = its.gpus[0]
             used[uuid] = used.get(uuid, 0) + mib
             tasks.append(TaskSample(task=int(name[1:]), memory_mib={uuid: mib}))
-        gpus = {uuid: GpuSample(uuid=uuid, used_mib=used.get(uuid, 0), sm_ratio=0.5) for uuid in self.board.facts}
+        gpus = {uuid: gpu_load(uuid=uuid, used_mib=used.get(uuid, 0), sm_ratio=0.5) for uuid in self.board.facts}
         self.board.sampled(gpus, tasks, now, now)
 
     def end(self, task: int, now: float, code: int = 0, tail: bytes = b"", **more: Any):
@@ -225,7 +225,7 @@ def test_processes_on_a_gpu_are_counted_and_not_tasks(tmp_path: Path) -> None:
     made = Node(tmp_path, gpus=[facts(0, is_mps=True, clients_max=5)])
     made.add(0, mib=1000)
     assert set(made.starts(0.0)) == {0}
-    gpu = GpuSample(uuid="GPU-0", used_mib=900)
+    gpu = gpu_load(used_mib=900)
     made.board.sampled({"GPU-0": gpu}, [TaskSample(task=0, memory_mib={"GPU-0": 900}, clients=5)], 1.0, 1.0)
     made.add(1, 1.0, mib=1000, exact="x", family="g")
     assert made.starts(1.0) == {}
@@ -305,7 +305,7 @@ def test_figures_while_alone_are_those_without_a_neighbour(node: Callable[..., N
     energy = 1000.0
     for second in range(21):
         energy += 100.0
-        gpu = GpuSample(uuid="GPU-0", used_mib=3000, sm_ratio=0.4 if second <= 10 else 0.9, energy_j=energy)
+        gpu = gpu_load(used_mib=3000, sm_ratio=0.4 if second <= 10 else 0.9, energy_j=energy)
         made.board.sampled(
             {"GPU-0": gpu}, [TaskSample(task=0, memory_mib={"GPU-0": 3000})], float(second), float(second)
         )

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packing_values import A100, facts, is_replayable
+from packing_values import A100, facts, gpu_load, is_replayable
 from test_decider import Node
 
-from slurm_share.packing.records import GpuSample, TaskAsk, TaskKey, TaskSample
+from slurm_share.packing.records import TaskAsk, TaskKey, TaskSample
 from slurm_share.packing.speed_records import PairRun, Rate
 
 
@@ -34,7 +34,7 @@ class SpeedNode(Node):
 
     def sample(self, now: float, sm: float = 0.5) -> None:
         tasks = [TaskSample(task=task, memory_mib={"GPU-0": 3000}) for task in self.board.running]
-        gpu = GpuSample(uuid="GPU-0", used_mib=3000 * len(tasks), sm_ratio=sm, dram_ratio=0.1)
+        gpu = gpu_load(used_mib=3000 * len(tasks), sm_ratio=sm, dram_ratio=0.1)
         self.board.sampled({"GPU-0": gpu}, tasks, now, now)
 
 

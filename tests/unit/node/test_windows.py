@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_share.load.rules import windows
-from slurm_share.load.rules.windows import WindowSeries
+from slurm_share.node import windows
+from slurm_share.node.windows import WindowSeries
 
 
 def walk(values: list[float | None], dt: float = 5.0, start: float = 100.0) -> tuple[WindowSeries, float]:
