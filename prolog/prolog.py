@@ -52,11 +52,11 @@ def _note_unshared() -> None:
     if names.HOOK_VARIABLE not in os.environ or not hook.why_not_on:
         return
     from slurm_share.core.paths import Paths
-    from slurm_share.share import Unshared, option, state
+    from slurm_share.share import UnsharedReason, option, state
     from slurm_share.slurm import hook_env
 
     job = hook_env.read(os.environ, option.parse)
-    note = Unshared(job.job_id, job.uid, job.node, hook.why_not_on)
+    note = UnsharedReason(job.job_id, job.uid, job.node, hook.why_not_on)
     try:
         state.write_unshared(Paths(), note, job.gid)
     except OSError as error:

@@ -13,9 +13,9 @@ from slurm_share.share.records import (
     BACKEND_MPS,
     Grant,
     Plan,
-    Prepared,
+    PreparedGpu,
+    PreparedGpus,
     Refusal,
-    Served,
     Slot,
 )
 from slurm_share.share.rules import allocation
@@ -47,8 +47,8 @@ def decided(
         return grant
     if directories:  # also of one task alone, which would not ask for a daemon
         grant = replace(grant, backend=BACKEND_MPS)
-    served = {gpu: Served(mps_directory=directory) for gpu, directory in (directories or {}).items()}
-    prepared = Prepared(served, dict(failures or {}))
+    served = {gpu: PreparedGpu(mps_directory=directory) for gpu, directory in (directories or {}).items()}
+    prepared = PreparedGpus(served, dict(failures or {}))
     return allocation.decide(grant, prepared, settings, cores=cores, on_gpu=on_gpu)
 
 

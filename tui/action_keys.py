@@ -21,7 +21,7 @@ from .location import JobPlace
 if TYPE_CHECKING:
     from textual.screen import Screen
 
-    from .actions import Commands
+    from .actions import JobActions
     from .program import Program
 
 Answer = TypeVar("Answer")
@@ -87,13 +87,13 @@ async def _over(dashboard: Program, screen: Screen[Answer]) -> Answer | None:
     return await answer
 
 
-async def _cancel(dashboard: Program, commands: Commands, targets: tuple[JobPlace, ...], survey: Survey) -> None:
+async def _cancel(dashboard: Program, commands: JobActions, targets: tuple[JobPlace, ...], survey: Survey) -> None:
     planned = await _slowly(dashboard, partial(commands.ask_cancel, targets, survey))
     if planned is not None:
         await _confirm(dashboard, commands, planned)
 
 
-async def _signal(dashboard: Program, commands: Commands, targets: tuple[JobPlace, ...], survey: Survey) -> None:
+async def _signal(dashboard: Program, commands: JobActions, targets: tuple[JobPlace, ...], survey: Survey) -> None:
     from .screens.signal import SignalChoice
 
     choice = await _over(dashboard, SignalChoice(commands.scopes(targets[0], survey)))
@@ -105,7 +105,7 @@ async def _signal(dashboard: Program, commands: Commands, targets: tuple[JobPlac
         await _confirm(dashboard, commands, planned)
 
 
-async def _output(dashboard: Program, commands: Commands, targets: tuple[JobPlace, ...], survey: Survey) -> None:
+async def _output(dashboard: Program, commands: JobActions, targets: tuple[JobPlace, ...], survey: Survey) -> None:
     from .screens.log import LogScreen
 
     files = await _slowly(dashboard, partial(commands.ask_output, targets[0], survey))
@@ -114,7 +114,7 @@ async def _output(dashboard: Program, commands: Commands, targets: tuple[JobPlac
         await _over(dashboard, LogScreen(files, lambda file: commands.open_output(file, targets[0]), closes=closes))
 
 
-async def _confirm(dashboard: Program, commands: Commands, planned: PlannedAction) -> None:
+async def _confirm(dashboard: Program, commands: JobActions, planned: PlannedAction) -> None:
     """Ask for confirmation, and act after a yes."""
     from .screens.confirm import Confirm
 

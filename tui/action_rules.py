@@ -15,7 +15,7 @@ from slurm_share.core.records import ProcessIdentity
 from slurm_share.core.text import natural
 from slurm_share.load import Survey
 from slurm_share.mps.records import MPS_NAME
-from slurm_share.share import Chosen, queue
+from slurm_share.share import ChosenJob, queue
 from slurm_share.slurm import signals as slurm_signals
 from slurm_share.slurm.records import QueuedJob
 
@@ -29,19 +29,21 @@ _STEP = re.compile(r"[0-9]{1,10}")
 _NODE = re.compile(r"[A-Za-z0-9._-]{1,255}")
 
 
-class Me(Struct, frozen=True):
+class DashboardUser(Struct, frozen=True):
     """The user of the dashboard."""
 
     name: str
     uid: int
 
 
-def is_operator(survey: Survey, me: Me) -> bool:
+def is_operator(survey: Survey, me: DashboardUser) -> bool:
     """Return whether the source shows other users' work to the viewer. Slurm and the kernel check an action again."""
     return survey.everybody or survey.user != me.name
 
 
-def why_not(action: Action, targets: Sequence[JobPlace], survey: Survey | None, me: Me, *, readonly: bool) -> str:
+def why_not(
+    action: Action, targets: Sequence[JobPlace], survey: Survey | None, me: DashboardUser, *, readonly: bool
+) -> str:
     """Return why an action is not possible, as a sentence; empty: it is."""
     verb = _VERBS[action]
     if readonly and action != "output":
@@ -86,7 +88,7 @@ def _unreachable(target: JobPlace) -> str:
 
 
 class Cancel(Struct, frozen=True):
-    jobs: tuple[Chosen, ...]
+    jobs: tuple[ChosenJob, ...]
 
 
 class ToProcess(Struct, frozen=True):
@@ -128,10 +130,10 @@ def wanted(targets: Iterable[JobPlace]) -> tuple[queue.JobTarget, ...]:
     return tuple(dict.fromkeys(found for id in ids for found in queue.parse_targets(id)))
 
 
-def cancelling(targets: Sequence[JobPlace], jobs: Sequence[QueuedJob], me: Me) -> PlannedAction:
+def cancelling(targets: Sequence[JobPlace], jobs: Sequence[QueuedJob], me: DashboardUser) -> PlannedAction:
     """Return the question before jobs are cancelled. `jobs`: Slurm's present records. Raises SlurmShareError if all
     have ended, or if one does not belong to the user shown on the screen."""
-    chosen: dict[str, Chosen] = {}
+    chosen: dict[str, ChosenJob] = {}
     for target in targets:
         found = [one for each in wanted([target]) for one in queue.choose(each, jobs)]
         for one in found:
@@ -151,7 +153,7 @@ def cancelling(targets: Sequence[JobPlace], jobs: Sequence[QueuedJob], me: Me) -
     )
 
 
-def job_text(job: QueuedJob, id: str, me: Me) -> str:
+def job_text(job: QueuedJob, id: str, me: DashboardUser) -> str:
     """Return a job in a line: id, owner, state, nodes, and its name in quotation marks, since it may be any text."""
     owner = "your own" if job.uid == me.uid else f"OF {terminal.shortened(job.user, NAME_MOST)}"
     state = " ".join(job.states).lower()
@@ -159,7 +161,7 @@ def job_text(job: QueuedJob, id: str, me: Me) -> str:
     return f'{id}  {owner}  {terminal.safe(state)}, {where}  "{terminal.shortened(job.name, NAME_MOST)}"'
 
 
-def _check_owner(job: QueuedJob, target: JobPlace, me: Me) -> None:
+def _check_owner(job: QueuedJob, target: JobPlace, me: DashboardUser) -> None:
     if not (job.uid == me.uid if target.owner == me.name else job.user == target.owner):
         owners = f"{terminal.safe(job.user)}, not to {terminal.safe(target.owner)}"
         raise SlurmShareError(f"job {job.id} belongs to {owners}: nothing is done")
@@ -181,7 +183,7 @@ PARTS: dict[str, Literal["steps", "script", "all"]] = {"step": "script", "job": 
 """The part of a job that scancel signals, by scope. A step here is the batch step."""
 
 
-class Scope(Struct, frozen=True):
+class SignalScope(Struct, frozen=True):
     """The processes that get a signal."""
 
     of: Literal["process", "step", "job", "script"]
@@ -194,7 +196,7 @@ class Scope(Struct, frozen=True):
         return tuple(name for name in slurm_signals.NAMES if name != "KILL" or may_kill)
 
 
-def scopes(target: JobPlace, survey: Survey, me: Me) -> tuple[Scope, ...]:
+def scopes(target: JobPlace, survey: Survey, me: DashboardUser) -> tuple[SignalScope, ...]:
     """Return the scopes that a signal can have, the smallest first."""
     found = []
     job = terminal.shortened(target.job, NAME_MOST)
@@ -203,18 +205,18 @@ def scopes(target: JobPlace, survey: Survey, me: Me) -> tuple[Scope, ...]:
     is_reached = survey.source == "local" or (target.owner == me.name and target.job_id is not None)
     is_there = _NODE.fullmatch(target.node) and any(node.name == target.node for node in survey.nodes)
     if process is not None and process.start_ticks is not None and is_reached and is_there and not _is_mps(target):
-        found.append(Scope("process", process_text(target, me)))
+        found.append(SignalScope("process", process_text(target, me)))
     if process is not None and target.job_id is not None and (_STEP.fullmatch(target.step) or target.step == "batch"):
         what = "the script" if target.step == "batch" else f"every task of step {target.step}"
-        found.append(Scope("step", f"{what} of job {job}, on all of its nodes"))
+        found.append(SignalScope("step", f"{what} of job {job}, on all of its nodes"))
     if target.job_id is not None:
-        found.append(Scope("job", f"every task of every step of job {job}, not its script"))
+        found.append(SignalScope("job", f"every task of every step of job {job}, not its script"))
         script = f"every task of every step of job {job}, and its script and all that this started"
-        found.append(Scope("script", script))
+        found.append(SignalScope("script", script))
     return tuple(found)
 
 
-def process_text(target: JobPlace, me: Me) -> str:
+def process_text(target: JobPlace, me: DashboardUser) -> str:
     """Return a process in a line: PID, node, owner, and its name in quotation marks."""
     assert target.process is not None
     of = "your own" if target.owner == me.name else f"OF {terminal.shortened(target.owner, NAME_MOST)}"
@@ -227,11 +229,11 @@ def process_text(target: JobPlace, me: Me) -> str:
 
 def signalling(
     target: JobPlace,
-    scope: Scope,
+    scope: SignalScope,
     name: str,
     job: QueuedJob | None,
     survey: Survey,
-    me: Me,
+    me: DashboardUser,
     program: Sequence[str],
     *,
     uid: int | None,
@@ -282,7 +284,7 @@ def _to_process(
     return ToProcess(name, known, tuple(argv), job)
 
 
-def _scancel(target: JobPlace, scope: Scope, name: str, job: QueuedJob) -> list[str]:
+def _scancel(target: JobPlace, scope: SignalScope, name: str, job: QueuedJob) -> list[str]:
     if scope.of == "step" and target.step != "batch":
         return slurm_signals.scancel_argv(f"{job.job_id}.{target.step}", name)
     return slurm_signals.scancel_argv(str(job.job_id), name, part=PARTS[scope.of])

@@ -20,24 +20,24 @@ from slurm_share.slurm.records import QueuedJob
 from slurm_share.triples import LogFile, Tail, job_output
 
 from . import action_rules
-from .action_rules import Action, Cancel, Me, PlannedAction, Scope, ToProcess, ToTasks
+from .action_rules import Action, Cancel, DashboardUser, PlannedAction, SignalScope, ToProcess, ToTasks
 from .location import JobPlace
 
 QUEUE_TIMEOUT_S = 30.0
 
 
-class Commands:
+class JobActions:
     """The actions, with the rights of the user. Every method but `why_not` and `scopes` may block: do not call them in
     the thread that draws."""
 
-    def __init__(self, *, readonly: bool = False, me: Me | None = None) -> None:
+    def __init__(self, *, readonly: bool = False, me: DashboardUser | None = None) -> None:
         self.readonly = readonly
-        self.me = me or Me(processes.read_user_name(os.getuid()), os.getuid())
+        self.me = me or DashboardUser(processes.read_user_name(os.getuid()), os.getuid())
 
     def why_not(self, action: Action, targets: Sequence[JobPlace], survey: Survey | None) -> str:
         return action_rules.why_not(action, targets, survey, self.me, readonly=self.readonly)
 
-    def scopes(self, target: JobPlace, survey: Survey) -> tuple[Scope, ...]:
+    def scopes(self, target: JobPlace, survey: Survey) -> tuple[SignalScope, ...]:
         return action_rules.scopes(target, survey, self.me)
 
     def ask_cancel(self, targets: Sequence[JobPlace], survey: Survey) -> PlannedAction:
@@ -45,7 +45,7 @@ class Commands:
         self._check("cancel", targets, survey)
         return action_rules.cancelling(targets, self._queue(action_rules.wanted(targets)), self.me)
 
-    def ask_signal(self, target: JobPlace, scope: Scope, name: str, survey: Survey) -> PlannedAction:
+    def ask_signal(self, target: JobPlace, scope: SignalScope, name: str, survey: Survey) -> PlannedAction:
         """Return which signal would be sent to what. Raises SlurmShareError as `ask_cancel` does."""
         self._check("signal", [target], survey)
         if scope not in self.scopes(target, survey):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .main_screen import DashboardScreen
-from .palette import Commands, Things
+from .palette import KeyCommands, SubjectCommands
 from .program import Program
 
 
@@ -12,7 +12,7 @@ class Dashboard(Program):
 
     TITLE = "llload-tui"
     CSS_PATH = "dashboard.tcss"
-    COMMANDS = {Commands, Things}  # noqa: RUF012
+    COMMANDS = {KeyCommands, SubjectCommands}  # noqa: RUF012
 
     def get_default_screen(self) -> DashboardScreen:
         return DashboardScreen(self.start)

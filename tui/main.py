@@ -85,7 +85,7 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     from slurm_share.node import host
 
     from . import workarounds
-    from .actions import Commands
+    from .actions import JobActions
     from .app import Dashboard
     from .location import Location
     from .widgets import glyphs
@@ -97,7 +97,7 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     memory = RememberedChoices(memory_file(), remembered)
     location = None if wanted.view is None else Location(view=wanted.view)
     app = Dashboard(
-        feed, commands=Commands(), config=config, memory=memory, readonly=wanted.readonly, location=location
+        feed, commands=JobActions(), config=config, memory=memory, readonly=wanted.readonly, location=location
     )
     _raise_if_over(feed)
     tune_collector()

@@ -36,7 +36,7 @@ class Offer:
     """The key as text."""
 
 
-class Commands(Provider):
+class KeyCommands(Provider):
     """Provides the actions of keys."""
 
     async def discover(self) -> Hits:
@@ -56,7 +56,7 @@ class Commands(Provider):
                 yield Hit(score, lit, offer.run, text=offer.name, help=_plain(offer.help))
 
 
-class Things(Provider):
+class SubjectCommands(Provider):
     """Provides the nodes, users and jobs whose names contain the text."""
 
     async def search(self, query: str) -> Hits:

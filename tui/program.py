@@ -36,7 +36,7 @@ from .widgets.status import StatusState
 from .wire import FeedFailure, PauseFeed, ReadNow
 
 if TYPE_CHECKING:
-    from .actions import Commands
+    from .actions import JobActions
     from .feed import Feed
 
 KEEP_S = 2.0
@@ -45,7 +45,7 @@ NOTES_MOST = 2
 """Most notes in the corner at once, so that the table behind them stays readable."""
 
 
-class Arrived(Message):
+class SurveyArrived(Message):
     """A complete survey, ready to be drawn. A newer one replaces one that is not drawn yet, so that a slow terminal
     skips surveys instead of falling behind."""
 
@@ -54,7 +54,7 @@ class Arrived(Message):
         super().__init__()
 
     def can_replace(self, message: Message) -> bool:
-        return isinstance(message, Arrived)
+        return isinstance(message, SurveyArrived)
 
 
 class FeedFailed(Message):
@@ -109,7 +109,7 @@ class Program(App[int]):
         self,
         feed: Feed,
         *,
-        commands: Commands | None = None,
+        commands: JobActions | None = None,
         config: UserConfig | None = None,
         memory: RememberedChoices | None = None,
         readonly: bool = False,
@@ -219,9 +219,9 @@ class Program(App[int]):
 
     def hear(self, one: SurveyPicture | FeedFailure) -> None:
         """Pass on what the feed sends, from any thread."""
-        self.post_message(Arrived(one) if isinstance(one, SurveyPicture) else FeedFailed(one))
+        self.post_message(SurveyArrived(one) if isinstance(one, SurveyPicture) else FeedFailed(one))
 
-    def on_arrived(self, message: Arrived) -> None:
+    def on_survey_arrived(self, message: SurveyArrived) -> None:
         """Draw a survey; keep it for later while paused."""
         if self.is_ending:
             return

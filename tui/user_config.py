@@ -61,7 +61,7 @@ class TableChoice(Struct, frozen=True, kw_only=True):
     down: bool = False
 
 
-class Remembered(Struct, frozen=True, kw_only=True):
+class UserChoices(Struct, frozen=True, kw_only=True):
     """The choices made with keys and mouse."""
 
     theme: str = ""
@@ -122,17 +122,17 @@ def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:
     return found
 
 
-def read_remembered(file: Path) -> tuple[Remembered, str]:
+def read_remembered(file: Path) -> tuple[UserChoices, str]:
     """Return the choices, and an error line if the file exists and cannot be used."""
     try:
-        return msgspec.json.decode(_read(file), type=Remembered), ""
+        return msgspec.json.decode(_read(file), type=UserChoices), ""
     except FileNotFoundError:
-        return Remembered(), ""
+        return UserChoices(), ""
     except (OSError, ValueError, RecursionError) as error:  # msgspec's own errors are ValueErrors
-        return Remembered(), f"{file}: what was remembered cannot be read and is left aside: {error}"
+        return UserChoices(), f"{file}: what was remembered cannot be read and is left aside: {error}"
 
 
-def write_remembered(file: Path, remembered: Remembered) -> str:
+def write_remembered(file: Path, remembered: UserChoices) -> str:
     """Write the choices, through a symbolic link if there is one; return an error line if that fails."""
     try:
         file = file.resolve()
@@ -164,10 +164,10 @@ class RememberedChoices:
     Other dashboards of the user may write meanwhile: only choices made here are overwritten.
     """
 
-    def __init__(self, file: Path | None = None, remembered: Remembered | None = None) -> None:
+    def __init__(self, file: Path | None = None, remembered: UserChoices | None = None) -> None:
         """`file` None: nothing is written."""
         self.file = file
-        self.now = remembered or Remembered()
+        self.now = remembered or UserChoices()
         self._chosen: dict[str, str | bool] = {}
         self._tables: dict[str, TableChoice] = {}
         # Reentrant, since a signal handler writes too.

@@ -12,7 +12,7 @@ from ..core.command import enter
 from ..core.errors import UsageError
 from ..core.parser import Parser
 from ..node import processes
-from ..share import Chosen
+from ..share import ChosenJob
 from ..slurm import cancel
 from ..triples import chosen_jobs
 
@@ -75,7 +75,7 @@ def end_jobs(arguments: argparse.Namespace) -> int:
     return 1 if problems else names.EXIT_OK
 
 
-def _ended(one: Chosen) -> str:
+def _ended(one: ChosenJob) -> str:
     where = f"on {one.job.nodes}" if one.job.nodes else "waiting"
     return f"ended {one.id} ({terminal.shortened(one.job.name, NAME_MOST)}, {terminal.safe(one.job.user)}, {where})"
 

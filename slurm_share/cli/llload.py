@@ -296,7 +296,7 @@ def _watched(read: SurveyReading, wanted: LlloadArguments) -> int:
     assert wanted.origin.interval_s is not None
     arguments = wanted.arguments
     for_programs = arguments.json or arguments.tsv or arguments.csv or arguments.quiet
-    advisor = Latest(Advisor())
+    advisor = CachedAdvisor(Advisor())
 
     def draw(survey: Survey, width: int, height: int | None, first: bool) -> Iterable[str]:
         if arguments.quiet:  # for a log: every line begins with the time
@@ -319,7 +319,7 @@ def _as_json(document: Survey | AdviceReport, wanted: LlloadArguments) -> list[s
 Advise = Callable[[Survey], tuple[Advice, ...]]
 
 
-class Latest:
+class CachedAdvisor:
     """An advisor that is asked once per survey, although a resized terminal draws the survey again."""
 
     def __init__(self, advisor: Advise) -> None:

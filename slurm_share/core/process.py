@@ -37,7 +37,7 @@ class Finished(Struct, frozen=True):
     stderr: str
 
 
-class Check(Struct, frozen=True):
+class RetryCheck(Struct, frozen=True):
     """A test whether waiting for a slow program makes sense, such as one that retries for a minute."""
 
     after_s: float
@@ -74,7 +74,7 @@ def run(
     *,
     timeout_s: float,
     env: Mapping[str, str] | None = None,
-    check: Check | None = None,
+    check: RetryCheck | None = None,
     errors: str = "replace",
 ) -> str:
     """Run `argv` without input and return its standard output. `check`, `errors`: as for `finish`.
@@ -92,7 +92,7 @@ def finish(
     *,
     timeout_s: float | None,
     env: Mapping[str, str] | None = None,
-    check: Check | None = None,
+    check: RetryCheck | None = None,
     errors: str = "replace",
 ) -> Finished:
     """Run `argv` without input in the caller's folder; return its exit code, whatever it is, and its output.
@@ -122,7 +122,9 @@ def finish(
     return Finished(child.returncode, out.decode("utf-8", errors), err.decode("utf-8", "replace"))
 
 
-def _communicate(child: subprocess.Popen[bytes], timeout_s: float | None, check: Check | None) -> tuple[bytes, bytes]:
+def _communicate(
+    child: subprocess.Popen[bytes], timeout_s: float | None, check: RetryCheck | None
+) -> tuple[bytes, bytes]:
     if check is None or (timeout_s is not None and timeout_s <= check.after_s):
         return child.communicate(timeout=timeout_s)
     import subprocess

@@ -10,7 +10,7 @@ from msgspec import Struct
 Outcome = Literal["PASS", "WARN", "FAIL", "SKIP"]
 
 
-class Unseen(Struct, frozen=True):
+class UnknownFact(Struct, frozen=True):
     """A fact that is unknown, such as one that only root can read."""
 
     why: str
@@ -72,9 +72,9 @@ def fail(what: str, fix: str = "") -> list[CheckVerdict]:
     return [CheckVerdict("FAIL", what, fix)]
 
 
-def skip(why: str | Unseen) -> list[CheckVerdict]:
+def skip(why: str | UnknownFact) -> list[CheckVerdict]:
     """Return a SKIP: unknown, or not applicable."""
-    return [CheckVerdict("SKIP", why.why if isinstance(why, Unseen) else why)]
+    return [CheckVerdict("SKIP", why.why if isinstance(why, UnknownFact) else why)]
 
 
 def unsafe(file: FileFact, trusted: Iterable[int] = (0,)) -> str:

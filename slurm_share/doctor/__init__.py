@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from .cluster import HostAnswer
     from .facts.lua import OBJECT, find_object
     from .facts.programs import read_hooks
-    from .facts.records import Facts, Finding, Unseen
+    from .facts.records import Facts, Finding, UnknownFact
     from .fixes import FixResult
 
 __getattr__, __all__ = exports(
@@ -21,7 +21,7 @@ __getattr__, __all__ = exports(
         "cluster": ["HostAnswer"],
         "facts.lua": ["OBJECT", "find_object"],
         "facts.programs": ["read_hooks"],
-        "facts.records": ["Facts", "Finding", "Unseen"],
+        "facts.records": ["Facts", "Finding", "UnknownFact"],
         "fixes": ["FixResult"],
     },
 )

@@ -11,7 +11,7 @@ from ..slurm.conf import slurm_conf_path
 from ..slurm.conf_text import ConfText
 from .checks import every
 from .facts import host
-from .facts.records import Facts, Finding, Role, Unseen
+from .facts.records import Facts, Finding, Role, UnknownFact
 
 if TYPE_CHECKING:
     from .fixes import FixResult
@@ -36,7 +36,7 @@ def examine(
 
 
 def examine_configuration(
-    text: ConfText, objection: str | Unseen, coming: Mapping[str, str], without: Collection[str] = ()
+    text: ConfText, objection: str | UnknownFact, coming: Mapping[str, str], without: Collection[str] = ()
 ) -> Sequence[Finding]:
     """Return the findings about a slurm.conf and the files that it names, as `slurm-share install` would leave them.
     The parameters are those of `host.read_configured`."""

@@ -26,7 +26,7 @@ _COLUMNS = records.HEAD.splitlines(keepends=True)[1].encode()
 # --- Appending ------------------------------------------------------------------------------------------------------
 
 
-class Appended(Struct, frozen=True):
+class AppendResult(Struct, frozen=True):
     """The result of appending samples."""
 
     file: str
@@ -77,7 +77,7 @@ def _give_to_group(fd: int, place: Path, group: str) -> None:
         raise StateError(str(place), f"{why}; {who}") from error
 
 
-def append(folder: Path, samples: Sequence[Sample], group: str, deadline: Deadline) -> Appended:
+def append(folder: Path, samples: Sequence[Sample], group: str, deadline: Deadline) -> AppendResult:
     """Add the samples, all of one interval, to the file of their day, or none if the disk is full.
 
     A sample whose node, user and interval are already in the file is left out. Raises StateError if the file cannot be
@@ -93,7 +93,7 @@ def append(folder: Path, samples: Sequence[Sample], group: str, deadline: Deadli
         raise StateError(str(file), f"cannot be written: {error.strerror or error}; nothing was added") from error
 
 
-def _append(out: AppendFile, file: Path, samples: Sequence[Sample], group: str) -> Appended:
+def _append(out: AppendFile, file: Path, samples: Sequence[Sample], group: str) -> AppendResult:
     first, newline, _ = os.pread(out.fd, 100, 0).partition(b"\n")
     version = records.foreign_version(first.decode("utf-8", "replace")) if newline else None
     if version is not None:
@@ -106,7 +106,7 @@ def _append(out: AppendFile, file: Path, samples: Sequence[Sample], group: str) 
     new = [one for one in samples if (one.node, one.user) not in there]
     head = "" if newline else records.HEAD
     torn = out.append((head + "".join(map(records.render, new))).encode()) if new else 0
-    return Appended(str(file), len(new), len(samples) - len(new), torn)
+    return AppendResult(str(file), len(new), len(samples) - len(new), torn)
 
 
 def _keys(fd: int, time: int) -> set[tuple[str, str]]:

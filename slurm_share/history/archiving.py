@@ -14,7 +14,7 @@ from ..core.settings import DEFAULT, SOURCES_OF_ALL, Settings
 from ..load import Origin, Survey, origin
 from ..node import processes
 from . import archive, records
-from .archive import Appended
+from .archive import AppendResult
 from .rules import samples
 
 READ_S = 60.0
@@ -22,7 +22,7 @@ LOCK_S = 60.0
 """The longest wait for another archiver's lock."""
 
 
-def take(given: str | None, folder: Path, interval_s: int, configuration: Configuration) -> tuple[Survey, Appended]:
+def take(given: str | None, folder: Path, interval_s: int, configuration: Configuration) -> tuple[Survey, AppendResult]:
     """Survey all nodes through a source (None: the site's), and append the samples to the archive.
 
     Raises UsageError for a source that does not show everybody's load, StateError, CommandError.

@@ -14,7 +14,7 @@ from ..core.installed import EPILOG, LUA, PLUGIN, PROLOG
 from ..core.nodelist import unfold
 from ..core.paths import CONFIG_FILE
 from ..core.process import Deadline
-from ..doctor import Finding, Unseen, every, examination
+from ..doctor import Finding, UnknownFact, every, examination
 from ..share import lua_settings
 from ..slurm import controllers, remote_hosts
 from ..slurm import nodes as slurm_nodes
@@ -40,7 +40,7 @@ from .rules.hosts import (
     node_refusals,
     starts_ours,
 )
-from .rules.lines import Present, SiteLines
+from .rules.lines import SiteLines, SlurmFiles
 from .text import WantedOptions
 from .trial import read_objection, validate
 
@@ -89,11 +89,11 @@ def check(conf: Path, wanted: WantedOptions, report: ReportPrinter) -> int:
 
 def _findings(slurm: ConfText, after: Mapping[str, str], wanted: WantedOptions) -> Sequence[Finding]:
     """Return what doctor's checks find in the files with the missing lines. after: the files that --apply writes."""
-    objection: str | Unseen
+    objection: str | UnknownFact
     try:
         objection = read_objection(slurm) or ""
     except CommandError as error:
-        objection = Unseen(str(error))
+        objection = UnknownFact(str(error))
     return examination.examine_configuration(slurm, objection, after, wanted.without)
 
 
@@ -161,7 +161,7 @@ def settle_and_report(folder: Path, known: frozenset[str], report: ReportPrinter
     return said is not None
 
 
-def _after(present: Present, edits: tuple[Edit, ...]) -> dict[str, str]:
+def _after(present: SlurmFiles, edits: tuple[Edit, ...]) -> dict[str, str]:
     files = dict.fromkeys(edit.file for edit in edits)
     return {file: put_in(present.texts.get(file, ""), [edit for edit in edits if edit.file == file]) for file in files}
 
@@ -175,7 +175,7 @@ def _absent() -> list[str]:
     ]
 
 
-def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: ReportPrinter) -> None:
+def _show(present: SlurmFiles, lines: SiteLines, after: Mapping[str, str], report: ReportPrinter) -> None:
     """Print the missing lines and record them in the report."""
     report.record_missing(present.texts, after, lines.edits)
     report.record.choices = lines.choices
@@ -186,7 +186,7 @@ def _show(present: Present, lines: SiteLines, after: Mapping[str, str], report: 
 
 
 def _check_other_hosts(
-    present: Present, lines: SiteLines, wanted: WantedOptions, report: ReportPrinter, *, by_jobs: bool = False
+    present: SlurmFiles, lines: SiteLines, wanted: WantedOptions, report: ReportPrinter, *, by_jobs: bool = False
 ) -> list[str]:
     """Report which other hosts lack the files that the lines name; return the reasons not to write."""
     if not lines.edits:
@@ -211,7 +211,7 @@ def _number(known: frozenset[str]) -> int:
     return next(number for number in count(1) if not any(Path(copy_of(file, number)).exists() for file in known))
 
 
-def _change(present: Present, name: str, text: str, edits: tuple[Edit, ...], number: int) -> FileChange:
+def _change(present: SlurmFiles, name: str, text: str, edits: tuple[Edit, ...], number: int) -> FileChange:
     old = present.texts.get(name)
     return FileChange(
         name,
@@ -235,7 +235,7 @@ SHOW_S = 30.0
 _NEEDED = (PROLOG, EPILOG, PLUGIN)
 
 
-def check_nodes(present: Present, *, by_jobs: bool) -> NodesSeen:
+def check_nodes(present: SlurmFiles, *, by_jobs: bool) -> NodesSeen:
     """Return which nodes have the package. Ask through the site's remote command and, with `by_jobs`, where that does
     not answer, through a short job on each node that can start one at once."""
     partitions = _read_partitions()
@@ -272,7 +272,7 @@ def _read_partitions() -> dict[str, str | None]:
         return {}
 
 
-def check_controllers(present: Present) -> ControllersSeen:
+def check_controllers(present: SlurmFiles) -> ControllersSeen:
     """Check, through the site's remote command, whether the other controllers have job_submit.lua and the same
     files."""
     all_of_them = controllers.named_in(present.slurm)

@@ -18,13 +18,13 @@ from ..slurm.gpu_limits import GpuLimit, read_gpu_limits
 from ..slurm.jobs import read_queue
 from ..slurm.records import QueuedJob
 from .rules.hosts import WRAPPERS, is_wrapper
-from .rules.lines import Present
+from .rules.lines import SlurmFiles
 
 QUEUE_S = 20.0
 ACCOUNTS_S = 10.0
 
 
-def read_present(conf: Path, *, with_limits: bool = False) -> Present:
+def read_present(conf: Path, *, with_limits: bool = False) -> SlurmFiles:
     """Read everything that `site_lines` needs. Raises ConfigError for a file that cannot be read.
 
     with_limits: also ask slurmdbd for limits on GPUs.
@@ -36,7 +36,7 @@ def read_present(conf: Path, *, with_limits: bool = False) -> Present:
     plugstack, gres_text = (read_conf(file) if file.exists() else ConfText(file, ()) for file in (plug, gres))
     files = {*slurm.files, *plugstack.files, *gres_text.files, lua, *_wrappers(conf)}
     texts = {str(file): read_text(file) for file in files if file.exists()}
-    return Present(
+    return SlurmFiles(
         slurm,
         plugstack,
         gres_text,

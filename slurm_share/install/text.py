@@ -12,7 +12,7 @@ from ..core.installed import PLUGIN
 from ..core.terminal import safe
 from ..slurm.records import QueuedJob
 from .rules.edits import difference
-from .rules.lines import Present, SiteLines, site_lines
+from .rules.lines import SiteLines, SlurmFiles, site_lines
 
 _CHECK_FIRST = """\
   0. a node that was not checked and has no Prolog of ours is drained by its next job:
@@ -54,7 +54,7 @@ class WantedOptions(Struct, frozen=True):
     without: tuple[str, ...] = ()
     """Checks of doctor to leave out."""
 
-    def lines(self, present: Present) -> SiteLines:
+    def lines(self, present: SlurmFiles) -> SiteLines:
         """Return the lines that a site lacks."""
         return site_lines(present, self.shards, self.taken)
 
@@ -76,7 +76,7 @@ def as_list(heading: str, sentences: Sequence[str]) -> str:
     return "\n".join([heading, *(f"- {sentence}" for sentence in sentences)])
 
 
-def missing(present: Present, lines: SiteLines, after: Mapping[str, str]) -> Iterator[str]:
+def missing(present: SlurmFiles, lines: SiteLines, after: Mapping[str, str]) -> Iterator[str]:
     """Yield the diff of every file and each open choice."""
     for name, text in after.items():
         yield difference(name, present.texts.get(name, ""), text).removesuffix("\n")

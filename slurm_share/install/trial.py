@@ -17,7 +17,7 @@ from ..core.process import Finished, finish
 from ..slurm.conf import READS_CONF, complaints, objection_of, read_conf
 from ..slurm.conf_text import ConfText, Edit, parse
 from .report import ReportPrinter
-from .rules.lines import Present
+from .rules.lines import SlurmFiles
 from .text import WantedOptions, as_list
 
 _NODES = 8
@@ -30,7 +30,7 @@ _FILE = re.compile(r'(?i)(\bFile\s*=\s*"?)([^\s"]+)')
 
 
 def validate(
-    present: Present, after: Mapping[str, str], edits: Sequence[Edit], wanted: WantedOptions, report: ReportPrinter
+    present: SlurmFiles, after: Mapping[str, str], edits: Sequence[Edit], wanted: WantedOptions, report: ReportPrinter
 ) -> None:
     """Raise UsageError if Slurm's programs reject the new files, or if lines would still be missing in them."""
     slurm = read_conf(present.slurm.file, after)
@@ -68,7 +68,7 @@ def validate_undo(slurm: ConfText, after: Mapping[str, str], report: ReportPrint
         report.note("there is no scontrol on this host to try slurm.conf with; `scontrol reconfigure` will")
 
 
-def _plugstack(before: Present, after: Present, texts: Mapping[str, str], report: ReportPrinter) -> Iterator[str]:
+def _plugstack(before: SlurmFiles, after: SlurmFiles, texts: Mapping[str, str], report: ReportPrinter) -> Iterator[str]:
     if not {str(file) for file in after.plugstack.files} & texts.keys():
         return
     try:
@@ -78,7 +78,7 @@ def _plugstack(before: Present, after: Present, texts: Mapping[str, str], report
         report.note("there is no srun on this host to try plugstack.conf with; on a login node: srun --help")
 
 
-def _gres(before: Present, after: Present, edits: Sequence[Edit], report: ReportPrinter) -> Iterator[str]:
+def _gres(before: SlurmFiles, after: SlurmFiles, edits: Sequence[Edit], report: ReportPrinter) -> Iterator[str]:
     nodes = list(_nodes(after.gres, edits))
     if nodes and not can_try_gres(after.gres):
         report.note("gres.conf has AutoDetect, so it can be tried on a node only; when it is there: slurmd -G")

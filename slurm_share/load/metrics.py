@@ -66,7 +66,7 @@ NODE_LINE = tuple(f"{PREFIX}node_{name}" for name in ("info", *(name for name, _
 """Names of the metrics that a line per node needs."""
 
 
-class Labels(Struct, frozen=True, omit_defaults=True, gc=False):
+class MetricLabels(Struct, frozen=True, omit_defaults=True, gc=False):
     """Labels of our series. Those that Prometheus adds (`instance`, `job`) are not read."""
 
     name: str = msgspec.field(name="__name__", default="")
@@ -291,7 +291,7 @@ def _flag(on: bool) -> str:
 class PrometheusSeries(Struct, frozen=True, gc=False):
     """One series and its value, as Prometheus answers an instant query."""
 
-    metric: Labels
+    metric: MetricLabels
     value: tuple[float, str]
     """Unix time of the query, and the value as text."""
 
@@ -305,7 +305,7 @@ class _Node:
     __slots__ = ("info", "others", "values")
 
     def __init__(self) -> None:
-        self.info: Labels | None = None
+        self.info: MetricLabels | None = None
         self.values: _Values = {}
         self.others: dict[tuple[str, str], list[PrometheusSeries]] = {}
         """By ("gpu", "job" or "user"; its id). Empty for a line per node, of which there may be ten thousand."""
@@ -394,7 +394,7 @@ def _snapshot(name: str, node: _Node) -> Snapshot | None:
     )
 
 
-def _sums(info: Labels, values: _Values) -> GpuSums:
+def _sums(info: MetricLabels, values: _Values) -> GpuSums:
     return GpuSums(
         count=_number(info.gpus) or 0,
         gpu_load_by=info.load_by if info.load_by in ("sm", "util", "both") else "",  # type: ignore[arg-type]
@@ -471,7 +471,7 @@ def _users(node: _Node, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:
         yield UserLoad(uid=uid, user=user, jobs=own, gpus=_on_gpus(rows, "user_on_gpu"), unknown=unknown, **fields)
 
 
-def _sorted(rows: Sequence[PrometheusSeries], kind: str) -> tuple[_Values, Labels | None]:
+def _sorted(rows: Sequence[PrometheusSeries], kind: str) -> tuple[_Values, MetricLabels | None]:
     """Return the plain values by metric, and the labels of the record's info series."""
     start = len(PREFIX) + len(kind)
     values = {one.metric.name[start:]: float(one.value[1]) for one in rows if not one.metric.window}

@@ -12,7 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from ..core import nodelist, terminal
 from ..core.terminal import ELLIPSIS
 from ..core.terminal import cut as cut
-from .rules.figures import Figures
+from .rules.figures import NodeFigures
 from .rules.flags import MEANINGS, WRONG_NOW, needs_attention
 from .rules.thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
 from .snapshot import NodeLoad
@@ -63,28 +63,28 @@ def idle_text(value: int | None, *, partial: bool) -> str:
     return UNKNOWN if value is None else f"{value}{UNKNOWN if partial else ''}"
 
 
-def core_text(one: Figures) -> Triple:
+def core_text(one: NodeFigures) -> Triple:
     """Return the CPUs of a node: total, used, free."""
     return _whole(one.cpus, one.cpus_used, one.cpus_free, one)
 
 
-def gpu_count_text(one: Figures) -> Triple:
+def gpu_count_text(one: NodeFigures) -> Triple:
     """Return the GPUs of a node: total, used, free."""
     return _whole(one.gpus, one.gpus_used, one.gpus_free, one)
 
 
-def _whole(total: int | None, used: int | None, free: int | None, one: Figures) -> Triple:
+def _whole(total: int | None, used: int | None, free: int | None, one: NodeFigures) -> Triple:
     return (number(total), number(used), number(free) if one.is_open else NONE)
 
 
-def gpu_load_text(one: Figures) -> str:
+def gpu_load_text(one: NodeFigures) -> str:
     """Return the sum of loads over a node's GPUs; 1.20? is without GPUs whose load is not known."""
     if one.gpus == 0:
         return NONE
     return load_text(one.gpu_load) + (UNKNOWN if one.partial_gpu_load else "")
 
 
-def gpu_memory_text(one: Figures) -> Triple:
+def gpu_memory_text(one: NodeFigures) -> Triple:
     """Return the GPU memory of a node: total, used, free."""
     if one.gpus == 0:
         return (NONE, NONE, NONE)

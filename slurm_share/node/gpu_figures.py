@@ -158,7 +158,7 @@ class GpuLoad(GpuWindows[Means], frozen=True, gc=False, kw_only=True):
         return self.activity.sm_percent if self.activity.sm_percent is not None else self.utilization_percent
 
 
-class Windowed(Struct, frozen=True):
+class WindowedFigure(Struct, frozen=True):
     """A figure that is kept over time."""
 
     windows: str
@@ -177,13 +177,13 @@ class Windowed(Struct, frozen=True):
         return value
 
 
-def _windowed() -> tuple[Windowed, ...]:
+def _windowed() -> tuple[WindowedFigure, ...]:
     of_activity = {one.name: one.json for one in measured(Activity)}
     found = []
     for one in measured(GpuWindows):
         figure = one.name.removesuffix(WINDOWS)
         unknown = ("activity", f"activity.{of_activity[figure]}") if figure in of_activity else (figure,)
-        found.append(Windowed(one.name, one.json, figure, figure in of_activity, unknown))
+        found.append(WindowedFigure(one.name, one.json, figure, figure in of_activity, unknown))
     return tuple(found)
 
 

@@ -61,7 +61,7 @@ def _owner(entry: os.DirEntry[str]) -> int | None:
 # --- Removal --------------------------------------------------------------------------------------------------------
 
 
-class Taken(Struct):
+class MovedEntries(Struct):
     """Result of moving entries aside."""
 
     count: int = 0
@@ -76,10 +76,10 @@ def new_aside(folder: str) -> str:
     return f"{folder}/{ASIDE}{os.urandom(16).hex()}"
 
 
-def set_aside(folder: str, names: Iterable[str], uid: int, aside: str, deadline: Deadline) -> Taken:
+def set_aside(folder: str, names: Iterable[str], uid: int, aside: str, deadline: Deadline) -> MovedEntries:
     """Move the user's entries into `aside`, each in one step, for `remove`. Follows no link and moves no other user's
     entry."""
-    taken = Taken()
+    taken = MovedEntries()
     problems = taken.problems
     full: list[str] = []
     mounted = _mounts_in(folder)

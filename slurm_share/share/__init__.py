@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         user_folder,
     )
     from .backends import registry
-    from .backends.base import Backend, BackendCheck, Examination, Health, Host, Known, Leftovers, UserGpu
+    from .backends.base import Backend, BackendCheck, BackendFacts, Examination, Health, Host, Leftovers, UserGpu
     from .leases import Leases
     from .records import (
         BACKEND_MPS,
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
         LedgerJob,
         Limits,
         Plan,
-        Prepared,
+        PreparedGpus,
         QueueSwitched,
         Refusal,
         Slot,
-        Unshared,
+        UnsharedReason,
     )
     from .rules import allocation, drain, limits, queue, reconcile, site, switch, verdict, without_plugin
     from .rules.allocation import admit
     from .rules.granted import visible_devices, visible_gpus
     from .rules.leftovers import FIRST_ORDINARY_UID
-    from .rules.queue import Chosen
+    from .rules.queue import ChosenJob
     from .rules.reconcile import has_job
     from .rules.switch import modes_text, nodes_by_other_mode
     from .status import NodeStatus, read_status
@@ -56,16 +56,25 @@ __getattr__, __all__ = exports(
         *("rules.verdict", "rules.without_plugin", "state", "user_folder"),
     ],
     names={
-        "backends.base": ["Backend", "BackendCheck", "Examination", "Health", "Host", "Known", "Leftovers", "UserGpu"],
+        "backends.base": [
+            "Backend",
+            "BackendCheck",
+            "Examination",
+            "Health",
+            "Host",
+            "BackendFacts",
+            "Leftovers",
+            "UserGpu",
+        ],
         "leases": ["Leases"],
         "records": [
             *("Assignment", "BACKEND_MPS", "BACKEND_TIME_SLICING", "ClusterShares", "Ledger", "LedgerJob", "Limits"),
-            *("Plan", "Prepared", "QueueSwitched", "Refusal", "Slot", "Unshared"),
+            *("Plan", "PreparedGpus", "QueueSwitched", "Refusal", "Slot", "UnsharedReason"),
         ],
         "rules.allocation": ["admit"],
         "rules.granted": ["visible_devices", "visible_gpus"],
         "rules.leftovers": ["FIRST_ORDINARY_UID"],
-        "rules.queue": ["Chosen"],
+        "rules.queue": ["ChosenJob"],
         "rules.reconcile": ["has_job"],
         "rules.switch": ["modes_text", "nodes_by_other_mode"],
         "status": ["NodeStatus", "read_status"],

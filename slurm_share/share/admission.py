@@ -21,7 +21,16 @@ from slurm_share.node.records import Gpu, LiveJob
 from slurm_share.share import ledger_file, option, state, user_folder
 from slurm_share.share.backends import registry
 from slurm_share.share.backends.base import UNDO_S, Host
-from slurm_share.share.records import BACKEND_TIME_SLICING, Grant, Ledger, LedgerJob, Limits, Plan, Prepared, Refusal
+from slurm_share.share.records import (
+    BACKEND_TIME_SLICING,
+    Grant,
+    Ledger,
+    LedgerJob,
+    Limits,
+    Plan,
+    PreparedGpus,
+    Refusal,
+)
 from slurm_share.share.rules import allocation, drain, granted, owners, reconcile, without_plugin
 from slurm_share.slurm import hook_env
 from slurm_share.slurm.records import JobContext
@@ -64,7 +73,7 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
     if job.share is not None or listed or paths.ledger.exists():
         entry = enter(job, entry.grant, environ, paths, settings, deadline, now, listed=listed)
         well = not drain.drains(release.CleanUp(paths, settings, WHO).clear(entry.over, deadline.part(CLEAR_RATIO)))
-    prepared = Prepared()
+    prepared = PreparedGpus()
     if isinstance(entry.grant, Grant) and entry.grant.backend != BACKEND_TIME_SLICING:
         prepared = prepare(entry.grant, paths, settings, deadline, last)
         if not is_entered(job, paths, last):
@@ -128,7 +137,7 @@ def read_job(environ: Mapping[str, str]) -> JobContext:
 
 
 def decide(
-    job: JobContext, entry: AdmissionEntry, prepared: Prepared, paths: Paths, settings: Settings
+    job: JobContext, entry: AdmissionEntry, prepared: PreparedGpus, paths: Paths, settings: Settings
 ) -> Plan | Refusal | None:
     """Return the decision and make the job's slots; None for an ordinary job. If the file system is full, refuse the
     job without draining the node: the user's own jobs may have filled it."""
@@ -295,7 +304,7 @@ def is_entered(job: JobContext, paths: Paths, deadline: Deadline) -> bool:
         return reconcile.find(hook.read_ledger(paths, WHO), job.job_id) is not None
 
 
-class Judged(Struct, frozen=True):
+class AdmissionDecision(Struct, frozen=True):
     """The grant of a job, or its Refusal, after comparison with the other jobs on the node."""
 
     grant: Grant | Refusal | None
@@ -382,7 +391,14 @@ def report_idle(steps: Iterable[LiveJob], ledger: Ledger) -> None:
 
 
 def write_down(
-    job: JobContext, judged: Judged, ledger: Ledger, paths: Paths, settings: Settings, now: float, *, listed: bool
+    job: JobContext,
+    judged: AdmissionDecision,
+    ledger: Ledger,
+    paths: Paths,
+    settings: Settings,
+    now: float,
+    *,
+    listed: bool,
 ) -> AdmissionEntry:
     """Write the job into `ledger` and make its folder. The caller holds the ledger's lock and has read `ledger`."""
     for entry in judged.over:
@@ -418,7 +434,7 @@ def judge(
     *,
     guarded: bool,
     slurmd_start: float | None = None,
-) -> Judged:
+) -> AdmissionDecision:
     """Return the grant, or a Refusal because of other jobs, and the ledger's jobs that have ended. Changes nothing.
 
     `shown`: the names of other users that this job's user may see.
@@ -432,10 +448,12 @@ def judge(
     left = reconcile.without(ledger, over)
     neighbours = owners.others(job, left, live, now) if guarded else ()
     if neighbours:
-        return Judged(owners.refuse(job, neighbours, shown), over, neighbours)
+        return AdmissionDecision(owners.refuse(job, neighbours, shown), over, neighbours)
     if has is not None and reconcile.is_crowded(left, has):
-        return Judged(allocation.crowd_refusal(has) if job.has_sure_gpus else allocation.unsure_refusal(job), over)
-    return Judged(grant, over)
+        return AdmissionDecision(
+            allocation.crowd_refusal(has) if job.has_sure_gpus else allocation.unsure_refusal(job), over
+        )
+    return AdmissionDecision(grant, over)
 
 
 def read_names(uids: Iterable[int], environ: Mapping[str, str]) -> dict[int, str]:
@@ -467,7 +485,7 @@ def read_hides_owners(environ: Mapping[str, str]) -> bool:
     return not file.startswith("/") or private_data.read_hides_jobs(Path(file))
 
 
-def prepare(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline) -> Prepared:
+def prepare(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline) -> PreparedGpus:
     """Prepare the grant's GPUs with its backend. Undoing a failed start may take until `last`, after the deadline."""
     backend, job = registry.get(grant.backend), grant.job
     exclusive = backend.has_gpu_alone and settings.compute_mode == "exclusive_process"

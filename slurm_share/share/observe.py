@@ -20,7 +20,7 @@ from slurm_share.node import processes, scratch
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.share import ledger_file, option
 from slurm_share.share.backends import registry
-from slurm_share.share.records import BACKEND_TIME_SLICING, Grant, Ledger, LedgerJob, Plan, Prepared, Refusal
+from slurm_share.share.records import BACKEND_TIME_SLICING, Grant, Ledger, LedgerJob, Plan, PreparedGpus, Refusal
 from slurm_share.share.rules import allocation, leftovers, owners
 from slurm_share.share.rules.verdict import JobVerdict
 from slurm_share.slurm import hook_env
@@ -140,6 +140,6 @@ def _shared(grant: Grant, settings: Settings) -> str:
     found = "; ".join((found, *allocation.lost_notes(grant)))
     if grant.backend != BACKEND_TIME_SLICING:
         return f"{found}; {backend.describe()}"
-    decision = allocation.decide(grant, Prepared(), settings)
+    decision = allocation.decide(grant, PreparedGpus(), settings)
     notes = " ".join(decision.notes) if isinstance(decision, Plan) else ""
     return f"{found}; {notes or backend.describe()}"

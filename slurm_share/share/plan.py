@@ -10,9 +10,9 @@ from ..node.records import Gpu
 from . import option
 from .backends import registry
 from .plan_lines import PlanLines, is_printable, is_value, sentence
-from .records import Assignment, Plan, Refusal, Slot, Unshared
+from .records import Assignment, Plan, Refusal, Slot, UnsharedReason
 
-Contents = Plan | Refusal | Unshared
+Contents = Plan | Refusal | UnsharedReason
 """The records that a plan's file can contain."""
 
 _DECIMAL = pattern(r"(?a)[0-9]{1,3}(\.[0-9]{1,3})?")
@@ -30,7 +30,7 @@ def render(plan: Contents) -> str:
     lines = [names.PLAN_MAGIC, f"job {plan.job_id}", f"uid {plan.uid}", f"node {plan.node}"]
     if isinstance(plan, Refusal):
         lines.append(f"refused {sentence(plan.sentence)}")
-    elif isinstance(plan, Unshared):
+    elif isinstance(plan, UnsharedReason):
         lines.append(f"unshared {sentence(plan.why)}")
     else:
         lines += _plan_lines(plan)
@@ -107,7 +107,7 @@ def parse(text: str, file: str = names.PLAN_FILE) -> Contents:
         lines.end()
         return refusal
     if lines.follows("unshared"):
-        unshared = Unshared(job_id, uid, node, lines.rest("unshared"))
+        unshared = UnsharedReason(job_id, uid, node, lines.rest("unshared"))
         lines.end()
         return unshared
     share = lines.share()

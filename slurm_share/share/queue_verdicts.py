@@ -12,7 +12,7 @@ from ..core.errors import CommandError, SlurmSilentError, shown
 from ..core.settings import Configuration
 from ..slurm import jobs as slurm_jobs
 from ..slurm.rules.resources import share_of
-from .records import QueueSwitched, Switchable, VerdictUpdate
+from .records import QueueSwitched, SwitchableJob, VerdictUpdate
 from .rules import switch
 
 _OVER = frozenset({"COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "DEADLINE"})
@@ -53,7 +53,7 @@ def argv() -> list[str]:
     return ["squeue", "--all", f"--json={slurm_jobs.DATA_PARSER}"]
 
 
-def parse(text: str) -> tuple[Switchable, ...]:
+def parse(text: str) -> tuple[SwitchableJob, ...]:
     """Return the jobs of squeue's JSON that have not ended. Raises CommandError for any other text."""
     try:
         # Decode byte by byte: any user can write bytes into a job that are not UTF-8, which JSON does not allow.
@@ -64,8 +64,8 @@ def parse(text: str) -> tuple[Switchable, ...]:
     return tuple(_job(one) for one in found if not _OVER.intersection(one.job_state))
 
 
-def _job(one: _Job) -> Switchable:
-    return Switchable(
+def _job(one: _Job) -> SwitchableJob:
+    return SwitchableJob(
         which=_which(one),
         partitions=tuple(one.partition.split(",")),
         is_pending="PENDING" in one.job_state,
@@ -96,7 +96,7 @@ def _which(one: _Job) -> str:
     return f"{array}_[{elements}]" if elements else str(one.job_id)
 
 
-def read() -> tuple[Switchable, ...]:
+def read() -> tuple[SwitchableJob, ...]:
     """Return the jobs in the queue. Raises CommandError if squeue does not answer."""
     return parse(slurm_jobs.ask(argv(), QUEUE_S, env=environment(), errors="surrogateescape"))
 
@@ -121,7 +121,7 @@ def switch_all(configuration: Configuration, *, off: bool) -> QueueSwitched:
     CommandError if no controller answers, or squeue or scontrol is missing.
     """
 
-    def listed() -> tuple[tuple[Switchable, ...], tuple[VerdictUpdate, ...]]:
+    def listed() -> tuple[tuple[SwitchableJob, ...], tuple[VerdictUpdate, ...]]:
         found = read()
         return found, switch.updates(found, lambda names: switch.mode_of(configuration, names), off=off)
 

@@ -86,7 +86,7 @@ class Refusal(Struct, frozen=True):
     """A cause of share/rules/drain.py, which tells whether it drains the node. Not written into the plan's file."""
 
 
-class Unshared(Struct, frozen=True):
+class UnsharedReason(Struct, frozen=True):
     """The reason why a job that asked to share runs unshared on this node."""
 
     job_id: int
@@ -116,7 +116,7 @@ class Grant(Struct, frozen=True):
     """The job's GPUs that do not answer, each with Slurm's name for it."""
 
 
-class Served(Struct, frozen=True):
+class PreparedGpu(Struct, frozen=True):
     """One GPU that a backend has prepared for a job's tasks."""
 
     mps_directory: str | None = None
@@ -125,10 +125,10 @@ class Served(Struct, frozen=True):
     """Variables of every task on the GPU, in addition to those of the backend's `environment`."""
 
 
-class Prepared(Struct, frozen=True):
+class PreparedGpus(Struct, frozen=True):
     """The result of preparing a job's GPUs: each GPU's UUID is a key of `served` or of `failures`."""
 
-    served: dict[str, Served] = {}
+    served: dict[str, PreparedGpu] = {}
     failures: dict[str, str] = {}
     """GPU -> why the backend does not serve it. A start that failed has been undone."""
     log: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class Limits(Struct, frozen=True):
     """The effect on a task if this backend serves it instead of a preferred one, for the note to the user."""
 
 
-class Switchable(Struct, frozen=True):
+class SwitchableJob(Struct, frozen=True):
     """The fields of a job in the queue that matter for switching sharing off and on."""
 
     which: str
@@ -260,7 +260,7 @@ class ModeBefore(Struct, frozen=True):
     """The mode's number in NVML (nvmlComputeMode_t)."""
 
 
-class Remains(Struct, frozen=True):
+class UserRemains(Struct, frozen=True):
     """What a user left on the node and a hook could not remove, for the ledger's entries that it concerns."""
 
     uid: int

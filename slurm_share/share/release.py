@@ -23,7 +23,7 @@ from slurm_share.node.records import GpuReading, LiveJob, NodeProcess
 from slurm_share.share import option, state, user_folder
 from slurm_share.share.backends import registry
 from slurm_share.share.backends.base import Host, Leftovers, UserGpu
-from slurm_share.share.records import Ledger, LedgerJob, Remains
+from slurm_share.share.records import Ledger, LedgerJob, UserRemains
 from slurm_share.share.rules import drain, leftovers, owners, reconcile
 from slurm_share.slurm import hook_env
 
@@ -159,7 +159,7 @@ class CleanUp:
         self.who = who
         self.host = Host(paths=paths, settings=settings)
         self.causes: set[str] = set()
-        self.remains: list[Remains] = []
+        self.remains: list[UserRemains] = []
         self.dying: dict[ProcessIdentity, float] = {}
         """Processes that got SIGKILL and had not ended -> when they got it, on the monotonic clock."""
 
@@ -171,7 +171,7 @@ class CleanUp:
         """Record processes that got SIGKILL just now and have not ended yet."""
         self.dying |= dict.fromkeys(identities, time.monotonic())
 
-    def leave(self, remains: Iterable[Remains]) -> None:
+    def leave(self, remains: Iterable[UserRemains]) -> None:
         """Record what could not be removed."""
         for one in remains:
             self.causes.add(drain.REMAINS)
@@ -239,7 +239,7 @@ class CleanUp:
             else:
                 why = f"process {identity.pid} ({identity.name}) of uid {identity.uid} has not ended yet"
                 self.say(why)
-                self.leave([Remains(identity.uid, why)] if identity.uid is not None else ())
+                self.leave([UserRemains(identity.uid, why)] if identity.uid is not None else ())
         self.dying.clear()
 
     def let_go(self, over: Sequence[LedgerJob], deadline: Deadline) -> tuple[LedgerJob, ...]:
@@ -291,7 +291,7 @@ class CleanUp:
         try:
             notes = state.remove_job(self.paths, job_id)
         except OSError as error:
-            self.leave([Remains(uid, f"its folder cannot be removed: {error.strerror}", job_id=job_id)])
+            self.leave([UserRemains(uid, f"its folder cannot be removed: {error.strerror}", job_id=job_id)])
             return False
         for note in notes:
             self.say(f"job {job_id} of uid {uid}: {note}")
@@ -383,7 +383,7 @@ class CleanUp:
             for ((uid, folder), owned), part in _evenly(tuple(files.items()), until):
                 if not owned.is_whole:
                     self.leave(
-                        [Remains(uid, f"not all of {folder} was searched for the user's files: it has too many")]
+                        [UserRemains(uid, f"not all of {folder} was searched for the user's files: it has too many")]
                     )
                 if owned.names:
                     taken = scratch.set_aside(folder, owned.names, uid, new[uid, folder], part)
@@ -392,7 +392,9 @@ class CleanUp:
                     for problem in taken.problems:
                         self.say(problem)
                     if not taken.is_whole:
-                        self.leave([Remains(uid, f"the user's files in {folder} are too many to be set aside at once")])
+                        self.leave(
+                            [UserRemains(uid, f"the user's files in {folder} are too many to be set aside at once")]
+                        )
         jobs = {one.job_id: one.uid for one in live}
         without_job = {one.identity: one for uid in sorted(gone) for one in leftovers.of_departed(seen, uid, jobs)}
         left = termination.end_processes(
@@ -405,7 +407,7 @@ class CleanUp:
             rest = scratch.remove(reconcile.asides_of(ledger, (entry,)), part)
             if rest is not None:
                 why = f"the user's files that were set aside are not all removed yet: {rest}"
-                self.leave([Remains(entry.uid, why, job_id=entry.job_id)])
+                self.leave([UserRemains(entry.uid, why, job_id=entry.job_id)])
         self.killed(one.identity for one in left if one in on_gpus)
 
     def _processes_on_gpus(self, users: Collection[int]) -> tuple[NodeProcess, ...]:
@@ -446,7 +448,7 @@ class CleanUp:
             rounds += 1
             if deadline.left() <= 0:
                 why = "leftover processes are started again as fast as they are ended"
-                self.leave(Remains(uid, why) for uid in {one.identity.uid for one in ended} if uid is not None)
+                self.leave(UserRemains(uid, why) for uid in {one.identity.uid for one in ended} if uid is not None)
                 return
             if rounds >= ROUNDS:
                 self.end_users(ended, others)

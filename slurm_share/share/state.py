@@ -23,7 +23,7 @@ from ..core.records import Owner
 from ..core.settings import Settings
 from . import ledger_file, user_folder
 from . import plan as plan_text
-from .records import Ledger, Unshared
+from .records import Ledger, UnsharedReason
 
 
 def prepare(paths: Paths) -> None:
@@ -81,7 +81,7 @@ def write_plan(paths: Paths, plan: plan_text.Contents, gid: int) -> None:
     _put_plan(paths.plan(plan.job_id), plan, gid)
 
 
-def write_unshared(paths: Paths, note: Unshared, gid: int) -> None:
+def write_unshared(paths: Paths, note: UnsharedReason, gid: int) -> None:
     """Record why a job that asked to share runs unshared. The file is not in the jobs folder: while that has an entry,
     the hooks of ordinary jobs have work. Raises OSError as `write_ledger` does."""
     file = paths.unshared(note.job_id)

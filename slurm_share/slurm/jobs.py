@@ -12,7 +12,7 @@ import msgspec
 from ..core import text_files
 from ..core.errors import CommandError, SlurmSilentError, shown
 from ..core.names import OPTION
-from ..core.process import Check, finish, run
+from ..core.process import RetryCheck, finish, run
 from . import backend, controllers, pyslurm_backend
 from .records import ClusterName, NodeKind, QueuedJob
 from .rules.resources import count_gpus_in_parts, granted_gpus, parse_gpu_indexes, parse_gpus, share_of
@@ -32,7 +32,7 @@ PING_S = 5.0
 to 25 s (squeue of 26.05 with the controller stopped or gone), and longer with backup controllers."""
 
 
-def patience(argv: Sequence[str]) -> Check:
+def patience(argv: Sequence[str]) -> RetryCheck:
     """Return the check that ends a wait for a command of Slurm when no controller answers.
 
     It raises SlurmSilentError about ten seconds after the command's start if the controller is stopped or gone. Without
@@ -49,7 +49,7 @@ def patience(argv: Sequence[str]) -> Check:
             if controllers.are_all_down(controllers.parse_ping(done.stdout)):
                 raise SlurmSilentError(tuple(argv), CHECK_AFTER_S)
 
-    return Check(CHECK_AFTER_S, ping)
+    return RetryCheck(CHECK_AFTER_S, ping)
 
 
 def ask(

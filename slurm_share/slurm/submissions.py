@@ -20,7 +20,7 @@ _BEHIND = re.compile(r"^ {3}SubmitLine=.*\n(.*)$", re.MULTILINE)
 _STEPS = re.compile(rb"^[^#\n]*\b(?:srun|mpirun|mpiexec|llsub)\b", re.MULTILINE)
 
 
-class Kept(Struct, frozen=True):
+class SubmissionFields(Struct, frozen=True):
     """Fields of `scontrol show job`; empty: Slurm has none."""
 
     line: str = ""
@@ -31,15 +31,15 @@ class Kept(Struct, frozen=True):
     """WorkDir: where the job works."""
 
 
-def parse_job(text: str) -> Kept:
+def parse_job(text: str) -> SubmissionFields:
     """Return the fields in scontrol's text; none where a line break in the submit line makes it unclear where each
     begins."""
     fields = _FIELD.findall(text)
     found = {name: value for name, value in fields if value != "(null)"}
     behind = _BEHIND.search(text)
     if len({name for name, _ in fields}) < len(fields) or (behind and not behind[1].startswith("   WorkDir=")):
-        return Kept()
-    return Kept(found.get("SubmitLine", ""), found.get("Command", ""), found.get("WorkDir", ""))
+        return SubmissionFields()
+    return SubmissionFields(found.get("SubmitLine", ""), found.get("Command", ""), found.get("WorkDir", ""))
 
 
 def parse_line(text: str, folder: str) -> str:
@@ -48,7 +48,7 @@ def parse_line(text: str, folder: str) -> str:
     return rows[0].removeprefix(f"{folder}|") if len(rows) == 1 and rows[0].startswith(f"{folder}|") else ""
 
 
-def read_job(job: int) -> Kept:
+def read_job(job: int) -> SubmissionFields:
     """Return what Slurm keeps of a job. Raises CommandError if Slurm does not answer."""
     env = queue_environment(os.environ)
     kept = parse_job(run(["scontrol", "show", "job", str(job)], timeout_s=TIMEOUT_S, env=env))

@@ -47,7 +47,7 @@ _OWN_FILES = (__file__, runpy.run_path.__code__.co_filename)
 
 
 @dataclass(frozen=True)
-class Request:
+class SpmdArguments:
     """Parsed command line."""
 
     program: str
@@ -86,7 +86,7 @@ def _print_help() -> int:
     return 0
 
 
-def parse(argv: Sequence[str]) -> Request:
+def parse(argv: Sequence[str]) -> SpmdArguments:
     """Parse a command line. Arguments after the program belong to the program. Raises UsageError."""
     rest = list(argv)
     size: int | None = None
@@ -111,7 +111,7 @@ def parse(argv: Sequence[str]) -> Request:
         rest.pop(0)
     if not rest:
         raise UsageError("which program? usage: python -m slurm_share.spmd [-n N] PROG [ARG...]")
-    return Request(rest[0], tuple(rest[1:]), size, logs)
+    return SpmdArguments(rest[0], tuple(rest[1:]), size, logs)
 
 
 def run_program(program: str, args: Sequence[str], *, is_log: bool = False) -> int:
@@ -145,7 +145,7 @@ def run_program(program: str, args: Sequence[str], *, is_log: bool = False) -> i
     return 0
 
 
-def _run_here(request: Request) -> int:
+def _run_here(request: SpmdArguments) -> int:
     from . import local
 
     size = 1 if request.size is None else request.size

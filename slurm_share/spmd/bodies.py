@@ -21,7 +21,7 @@ class Received:
     def __init__(
         self,
         envelope: Envelope,
-        parts: list[memoryview | Lent],
+        parts: list[memoryview | SegmentBody],
         window: memoryview | None = None,
         checksum: bytes | None = None,
     ) -> None:
@@ -31,7 +31,7 @@ class Received:
         self.window = window
         """The sender's window, if the message had one: shared memory that both read and write as they agreed."""
         self._checksum = checksum
-        self._parts: list[memoryview | Lent] | None = parts
+        self._parts: list[memoryview | SegmentBody] | None = parts
 
     def take(self) -> memoryview:
         """Return the body as writable bytes that belong to the caller."""
@@ -50,10 +50,12 @@ class Received:
         if buffer.nbytes != self.envelope.size:
             raise UsageError(f"a body of {self.envelope.size} bytes does not fit a buffer of {buffer.nbytes}")
         if buffer.nbytes:
-            copy(np.frombuffer(buffer, np.uint8), (one.memory if isinstance(one, Lent) else one for one in parts))
+            copy(
+                np.frombuffer(buffer, np.uint8), (one.memory if isinstance(one, SegmentBody) else one for one in parts)
+            )
         self._parts = None
         for part in parts:
-            if isinstance(part, Lent):
+            if isinstance(part, SegmentBody):
                 part.connection.give_back(part)
         self._check(buffer)
 
@@ -61,19 +63,19 @@ class Received:
         if self._checksum is not None and frames.checksum([body]) != self._checksum:
             raise TransportError(f"a body of {body.nbytes} bytes differs from what rank {self.envelope.source} sent")
 
-    def _untaken(self) -> list[memoryview | Lent]:
+    def _untaken(self) -> list[memoryview | SegmentBody]:
         if self._parts is None:
             raise UsageError("the body of a message can be taken only once")
         return self._parts
 
     def __del__(self) -> None:
         for part in self._parts or ():
-            if isinstance(part, Lent):
+            if isinstance(part, SegmentBody):
                 part.connection.give_back(part)
 
 
 @dataclass(eq=False, slots=True)
-class Lent:
+class SegmentBody:
     """Body, or part of one, in a sender's segment."""
 
     connection: Any

@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from itertools import islice
 
 from . import frames
-from .bodies import Lent, Received, new_bytes, split_buffers
+from .bodies import Received, SegmentBody, new_bytes, split_buffers
 from .envelope import Envelope
 from .errors import NoRoom, TransportError
 from .frames import Frame
 from .handshake import HandshakeClient, HandshakeRefused
 from .names import VERSION
-from .segments import Mapped, Segment
+from .segments import MappedSegment, Segment
 
 SCRATCH_BYTES = 256 << 10
 _CONTROL_BYTES = socket.CMSG_SPACE(8 * 4)
@@ -297,7 +297,7 @@ class Incoming:
         rank: int | None,
         run: str,
         deliver: Callable[[Received], None],
-        give_back: Callable[[Lent], None],
+        give_back: Callable[[SegmentBody], None],
     ) -> None:
         """`rank`: None: the first frame tells it, as on a Unix socket."""
         self.sock, self.rank = sock, rank
@@ -309,8 +309,8 @@ class Incoming:
         self._unsent = b""
         self._rest = b""
         self._fds: deque[int] = deque()
-        self._mapped: dict[int, Mapped] = {}
-        self._parts: list[Lent] = []
+        self._mapped: dict[int, MappedSegment] = {}
+        self._parts: list[SegmentBody] = []
         self._window: memoryview | None = None
         self._body: memoryview | None = None
         """Body that is being read; None: headers are."""
@@ -416,7 +416,7 @@ class Incoming:
         if kind == frames.DATA:
             self._message(frame, tag, meta, body)
         elif kind in (frames.SEGMENT, frames.PART):
-            lent = Lent(self, frame.segment, self._segment(frame))
+            lent = SegmentBody(self, frame.segment, self._segment(frame))
             if kind == frames.PART:
                 self._parts.append(lent)
             else:
@@ -434,10 +434,10 @@ class Incoming:
         else:
             raise TransportError(f"a frame of kind {kind} is not expected here")
 
-    def _message(self, frame: Frame, tag: bytes, meta: bytes, last: memoryview | Lent) -> None:
+    def _message(self, frame: Frame, tag: bytes, meta: bytes, last: memoryview | SegmentBody) -> None:
         assert self.rank is not None
-        size = last.memory.nbytes if isinstance(last, Lent) else last.nbytes
-        parts: list[memoryview | Lent] = [last]
+        size = last.memory.nbytes if isinstance(last, SegmentBody) else last.nbytes
+        parts: list[memoryview | SegmentBody] = [last]
         if self._parts:
             size += sum(part.memory.nbytes for part in self._parts)
             parts, self._parts = [*self._parts, last], []
@@ -457,7 +457,7 @@ class Incoming:
         if frame.has_fd:
             if not self._fds:
                 raise TransportError("a segment was announced without its file descriptor")
-            self._mapped[frame.segment] = Mapped(self._fds.popleft(), frame.body_bytes)
+            self._mapped[frame.segment] = MappedSegment(self._fds.popleft(), frame.body_bytes)
         mapped = self._mapped.get(frame.segment)
         if mapped is None or frame.body_bytes > mapped.size:
             raise TransportError(

@@ -447,7 +447,7 @@ class Uplink:
         if not self._is_leaving:
             name = self._setup.nodes[0][0]
             self._note(f"node {name} is lost: {why}")
-            lost = wire.NodeLost(name, tuple(_ranks_of(self._setup)[0]))
+            lost = wire.NodeLoss(name, tuple(_ranks_of(self._setup)[0]))
             self._heard += [lost, ends.ending(lost, self._setup.nodes[self._setup.node][1])]
 
 

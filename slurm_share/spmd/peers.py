@@ -22,7 +22,7 @@ from types import FrameType
 from typing import Any
 
 from . import frames, wire
-from .bodies import Lent, Received
+from .bodies import Received, SegmentBody
 from .channels import SCRATCH_BYTES, Incoming, KeptTotal, Outgoing
 from .drainer import Drainer
 from .errors import NoRoom, SpmdError, TransportError
@@ -109,7 +109,7 @@ class Peers:
         self.outgoing: dict[int, Outgoing] = {}
         self.gone: dict[int, tuple[float, bool]] = {}
         """Ranks that have closed their connection: the time, and whether BYE came before."""
-        self.to_free: deque[Lent] = deque()
+        self.to_free: deque[SegmentBody] = deque()
         """Segments whose contents have been taken. The next call sends FREE after its own message: sent at once, it
         would wake a sender that waits for that message twice."""
         self._joined, self._lock, self._ends, self._deliver = joined, lock, ends, deliver

@@ -180,7 +180,7 @@ class Pool:
             self.dropped.append(segment)
 
 
-class Mapped:
+class MappedSegment:
     """Segment of a peer, mapped into this process."""
 
     def __init__(self, fd: int, size: int) -> None:

@@ -137,7 +137,7 @@ class RankEnded(Record):
     """Clause that continues "rank 5 on n2 ", such as "was killed (out of host memory)"."""
 
 
-class NodeLost(Record):
+class NodeLoss(Record):
     """Loss of a node that no longer answers."""
 
     node: str

@@ -9,7 +9,7 @@ from pathlib import Path
 from ..core import numbers, terminal
 from ..core.errors import SlurmShareError, StateError, UsageError, shown
 from ..node import processes
-from ..share import Chosen, queue
+from ..share import ChosenJob, queue
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import ClusterName, QueuedJob
 from . import run_folder, run_jobs
@@ -106,7 +106,7 @@ def _submitted(folder: Path) -> list[queue.JobTarget]:
 # ---- For llkill ----
 
 
-def read_of_user(name: str | None) -> tuple[int, list[Chosen]]:
+def read_of_user(name: str | None) -> tuple[int, list[ChosenJob]]:
     """Return the uid and jobs of a user; None: of the caller. Raises UsageError, CommandError."""
     uid = os.geteuid() if name is None else _user_id(name)
     _, jobs = slurm_jobs.read_queue(users=[str(uid)])
@@ -114,11 +114,11 @@ def read_of_user(name: str | None) -> tuple[int, list[Chosen]]:
     return uid, list(chosen.values())
 
 
-def read_to_end(arguments: Sequence[str]) -> tuple[list[Chosen], list[str]]:
+def read_to_end(arguments: Sequence[str]) -> tuple[list[ChosenJob], list[str]]:
     """Return jobs to cancel, and a sentence for each argument without one. Raises SlurmShareError, CommandError."""
     asked = [(argument, *_targets(argument)) for argument in arguments]
     _, jobs = slurm_jobs.read_queue(jobs=sorted({target.job for *_, targets in asked for target in targets}))
-    chosen: dict[str, Chosen] = {}
+    chosen: dict[str, ChosenJob] = {}
     problems = []
     for argument, folder, run, targets in asked:
         own = _of_run(folder, run, targets, jobs)

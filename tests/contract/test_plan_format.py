@@ -17,7 +17,7 @@ from slurm_share.node.records import Gpu
 from slurm_share.share import option
 from slurm_share.share import plan as plan_text
 from slurm_share.share.backends import registry
-from slurm_share.share.records import Assignment, Plan, Refusal, Slot, Unshared
+from slurm_share.share.records import Assignment, Plan, Refusal, Slot, UnsharedReason
 
 READ, ABSENT, BAD = 0, 1, 2
 UID = os.getuid()
@@ -40,7 +40,7 @@ PLAN = Plan(
         Slot(3, GPUS[1], 3, backend="third", variables=OWN[1:]),
     ),
 )
-UNSHARED = Unshared(4711, UID, "n2", "the controller has sharing switched off")
+UNSHARED = UnsharedReason(4711, UID, "n2", "the controller has sharing switched off")
 REFUSED = Refusal(4711, UID, "n2", "job 4711 cannot share: node n2 belongs to another user; wait")
 
 
@@ -70,7 +70,7 @@ def as_c_prints(plan: plan_text.Contents) -> str:
     lines = [f"job {plan.job_id} uid {plan.uid} node {plan.node}"]
     if isinstance(plan, Refusal):
         return "\n".join([*lines, f"refused {plan.sentence}", ""])
-    if isinstance(plan, Unshared):
+    if isinstance(plan, UnsharedReason):
         return "\n".join([*lines, f"unshared {plan.why}", ""])
     lines.append(f"share {option.render(plan.share)} gpus {len(plan.gpus)} slots {len(plan.slots)}")
     lines += [f"core {k} cpu {cpu}" for k, core in enumerate(plan.cores) for cpu in core]

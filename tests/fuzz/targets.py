@@ -42,7 +42,17 @@ from slurm_share.packing import TaskSpec
 from slurm_share.share import ledger_file, option
 from slurm_share.share import plan as plan_text
 from slurm_share.share.backends import registry
-from slurm_share.share.records import Assignment, Grant, Ledger, LedgerJob, Plan, Prepared, Refusal, Slot, Unshared
+from slurm_share.share.records import (
+    Assignment,
+    Grant,
+    Ledger,
+    LedgerJob,
+    Plan,
+    PreparedGpus,
+    Refusal,
+    Slot,
+    UnsharedReason,
+)
 from slurm_share.share.rules import allocation, queue, reconcile
 from slurm_share.slurm import cpu_limits, hook_env, jobs, nodes, private_data, script
 from slurm_share.slurm.records import JobContext
@@ -111,7 +121,7 @@ def try_gpu(data: bytes) -> None:
     grant = allocation.admit(job, gpus, offers_of(job.share, why_not=f"no MPS on {name}"), Settings())
     assert grant is not None
     if isinstance(grant, Grant):
-        decision = allocation.decide(grant, Prepared(), Settings(), cores=((0,), (1,)))
+        decision = allocation.decide(grant, PreparedGpus(), Settings(), cores=((0,), (1,)))
         plan_text.parse(plan_text.render(decision))
     pipe = Paths().mps_pipe(2001, uuid)
     assert str(pipe.parent) == f"{names.STATE_ROOT}/{names.USER_FOLDER}/{names.MPS_FOLDER}/2001"
@@ -261,7 +271,7 @@ PLANS = (
         plan_text.render(plan).encode()
         for plan in (
             Refusal(4711, 2001, "n2", "job 4711 has no GPU here"),
-            Unshared(4711, 2001, "n2", "the controller has sharing switched off"),
+            UnsharedReason(4711, 2001, "n2", "the controller has sharing switched off"),
             Plan(
                 job_id=4711,
                 uid=2001,

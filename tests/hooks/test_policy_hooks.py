@@ -30,7 +30,7 @@ from slurm_share.node import processes, scratch
 from slurm_share.node.records import LiveJob
 from slurm_share.share import admission, hook, release, state
 from slurm_share.share.backends import mps, registry
-from slurm_share.share.records import Prepared
+from slurm_share.share.records import PreparedGpus
 from slurm_share.share.rules import reconcile
 from slurm_share.testing import FakeNvml, offers_of
 
@@ -1049,7 +1049,7 @@ def test_what_is_cleared_was_settled_when_the_job_came(node):
 def test_a_prolog_that_comes_too_late_leaves_nothing(node, monkeypatch):
     def slowly(*_):
         node.epilog(1)
-        return Prepared()
+        return PreparedGpus()
 
     monkeypatch.setattr(admission, "prepare", slowly)
     monkeypatch.setattr(admission, "read_offers", lambda job, *_: offers_of(job.share))
@@ -1097,7 +1097,7 @@ class Slow:
         monkeypatch.setattr(release.process, "wait_gone", self.whole(lambda *_: ()))
         owned = scratch.UserEntries(("a",), is_whole=True)
         monkeypatch.setattr(scratch, "read_owned", self.whole(lambda *_: owned))
-        monkeypatch.setattr(scratch, "set_aside", self.whole(lambda *_: scratch.Taken()))
+        monkeypatch.setattr(scratch, "set_aside", self.whole(lambda *_: scratch.MovedEntries()))
         monkeypatch.setattr(scratch, "remove", self.whole(lambda *_: None))
 
     @property

@@ -12,10 +12,10 @@ from textual.screen import ModalScreen
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from ..action_rules import MEANINGS, Scope
+from ..action_rules import MEANINGS, SignalScope
 from ..keymap import SIGNAL
 
-Choice = tuple[Scope, str]
+Choice = tuple[SignalScope, str]
 
 
 class SignalChoice(ModalScreen[Choice | None]):
@@ -36,14 +36,14 @@ class SignalChoice(ModalScreen[Choice | None]):
     BINDINGS: ClassVar[list[BindingType]] = [*SIGNAL]
     VERTICAL_BREAKPOINTS = [(0, "-small"), (18, "-high")]  # noqa: RUF012  (Textual's own has no ClassVar)
 
-    def __init__(self, scopes: Sequence[Scope]) -> None:
+    def __init__(self, scopes: Sequence[SignalScope]) -> None:
         """`scopes`: at least one; the first is offered first."""
         super().__init__()
         self.scopes = tuple(scopes)
         self.at = 0
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> SignalScope:
         return self.scopes[self.at]
 
     def compose(self) -> ComposeResult:

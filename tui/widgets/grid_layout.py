@@ -36,7 +36,7 @@ NOTHING = ColumnWidths(0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Placed:
+class PlacedColumn:
     """A visible column with its position and width."""
 
     column: int
@@ -50,7 +50,7 @@ class Layout:
     """The visible columns."""
 
     width: int
-    placed: tuple[Placed, ...] = ()
+    placed: tuple[PlacedColumn, ...] = ()
     is_left: bool = False
     """True: columns are hidden left of the visible ones (after the fixed one)."""
     is_right: bool = False
@@ -192,7 +192,7 @@ def _placed(
     for at, wide in zip(shown, widths, strict=True):
         wide = max(0, min(wide, width - MARGIN - x))
         if wide:
-            placed.append(Placed(at, x, wide))
+            placed.append(PlacedColumn(at, x, wide))
         x += wide + gap
     is_all = len(placed) == len(wanted) or (is_left and bool(placed) and placed[-1].column == wanted[-1])
     return Layout(width, tuple(placed), is_left, is_right=not is_all)

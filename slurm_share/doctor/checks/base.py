@@ -13,7 +13,7 @@ from ...core.verdicts import skip as skip
 from ...core.verdicts import unsafe as unsafe
 from ...core.verdicts import warn as warn
 from ...share import Ledger, site
-from ..facts.records import Check, CheckVerdict, Facts, FileFact, HostFacts, Needs, Role, Unseen
+from ..facts.records import Check, CheckVerdict, Facts, FileFact, HostFacts, Needs, Role, UnknownFact
 
 CONTROLLER: tuple[Role, ...] = ("controller",)
 COMPUTE: tuple[Role, ...] = ("compute",)
@@ -46,21 +46,21 @@ def check(
     return decorate
 
 
-def seen(fact: Fact | Unseen) -> Fact:
+def seen(fact: Fact | UnknownFact) -> Fact:
     """Return a fact. Raises Skip with the reason if it is unknown."""
-    if isinstance(fact, Unseen):
+    if isinstance(fact, UnknownFact):
         raise Skip(fact.why)
     return fact
 
 
-def seen_or(fact: Fact | Unseen, other: Other) -> Fact | Other:
+def seen_or(fact: Fact | UnknownFact, other: Other) -> Fact | Other:
     """Return a fact, or `other` if it is unknown."""
-    return other if isinstance(fact, Unseen) else fact
+    return other if isinstance(fact, UnknownFact) else fact
 
 
 def configuration(facts: Facts) -> Configuration:
     """Return the configuration. Raises Skip if config.toml is wrong, for which there is a check of its own."""
-    if isinstance(facts.config, Unseen):
+    if isinstance(facts.config, UnknownFact):
         raise Skip("config.toml is not understood")
     return facts.config
 
@@ -77,19 +77,19 @@ def host_facts(facts: Facts) -> HostFacts:
     return facts.host_facts
 
 
-def values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
+def values(facts: Facts, key: str) -> tuple[str, ...] | UnknownFact:
     """Return the values of a key of slurm.conf, from the controller, or from the file if it does not answer.
 
-    A key that is not set has no value. Unseen: neither source is available.
+    A key that is not set has no value. UnknownFact: neither source is available.
     """
     source = seen_or(facts.slurm.live, facts.slurm.written)
-    return source if isinstance(source, Unseen) else source.get(key.lower(), ())
+    return source if isinstance(source, UnknownFact) else source.get(key.lower(), ())
 
 
-def listed_values(facts: Facts, key: str) -> tuple[str, ...] | Unseen:
+def listed_values(facts: Facts, key: str) -> tuple[str, ...] | UnknownFact:
     """Return the values of a key as lower-case items, split at commas."""
     found = values(facts, key)
-    if isinstance(found, Unseen):
+    if isinstance(found, UnknownFact):
         return found
     return tuple(item.strip().lower() for item in ",".join(found).split(",") if item.strip())
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 
-from ...share import Backend, BackendCheck, Health, Known, registry
+from ...share import Backend, BackendCheck, BackendFacts, Health, registry
 from ..facts.records import Check, CheckVerdict, Facts, Finding, Needs, Outcome
 from . import gpus, hooks, plugin, policy, slurm, state, system
 from .base import COMPUTE, seen
@@ -14,7 +14,7 @@ from .base import check as as_check
 def _check(backend: Backend, check: BackendCheck) -> Check:
     def run(facts: Facts) -> Sequence[CheckVerdict]:
         health, gpus = seen(facts.backends), facts.gpus
-        known = Known(facts.config, facts.state.ledger, gpus.driver, gpus.cuda, has_gpus=bool(gpus.gpus))
+        known = BackendFacts(facts.config, facts.state.ledger, gpus.driver, gpus.cuda, has_gpus=bool(gpus.gpus))
         return check.run(known, health.get(backend.name, Health()))
 
     return as_check(check.name, COMPUTE, asks=check.asks, why=check.why, fix=check.fix)(run)

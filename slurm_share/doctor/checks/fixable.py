@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from ...core.installed import CHOOSER, PLUGIN
 from ...share import LedgerJob, has_job, registry
-from ..facts.records import Facts, Unseen
+from ..facts.records import Facts, UnknownFact
 from . import state
 from .base import release_of, seen_or
 
@@ -60,7 +60,7 @@ def _epilogs(facts: Facts) -> tuple[Fix, ...]:
 def _abandoned(facts: Facts) -> tuple[LedgerJob, ...]:
     """Return jobs whose clean-up hook was killed and that neither Slurm nor the kernel has any more."""
     jobs = facts.slurm.jobs_here
-    if isinstance(jobs, Unseen):
+    if isinstance(jobs, UnknownFact):
         return ()
     return tuple(job for job in facts.state.abandoned if job.job_id not in jobs | facts.state.live_jobs)
 
@@ -69,7 +69,7 @@ def _plugin(facts: Facts) -> tuple[Fix, ...]:
     """The packages keep an object for each release next to the link. A site's own build is a file, which is left
     alone."""
     plugin, version = facts.plugin, facts.slurm.version
-    if isinstance(version, Unseen) or plugin.release == release_of(version) or (plugin.file and not plugin.link):
+    if isinstance(version, UnknownFact) or plugin.release == release_of(version) or (plugin.file and not plugin.link):
         return ()
     wanted = release_of(version)
     if plugin.has_chooser and plugin.path == PLUGIN:
@@ -94,7 +94,7 @@ def _unused(facts: Facts) -> tuple[Fix, ...]:
     """Return fixes for modes and daemons that no job uses. The ledger alone is no proof, because it may have been lost:
     nothing is done if Slurm does not answer, or if a job is here that the ledger does not know."""
     ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
-    if isinstance(ledger, Unseen) or isinstance(jobs, Unseen) or not facts.slurm.are_all_jobs:
+    if isinstance(ledger, UnknownFact) or isinstance(jobs, UnknownFact) or not facts.slurm.are_all_jobs:
         return ()
     known = [*ledger.jobs, *(one.job for one in ledger.leaving)]
     if (jobs | facts.state.live_jobs) - {job.job_id for job in known}:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...core import numbers
 from ...node.records import NodeProcess
 from ...share import FIRST_ORDINARY_UID, registry
-from ..facts.records import CheckVerdict, Facts, SeenGpu, Unseen
+from ..facts.records import CheckVerdict, Facts, SeenGpu, UnknownFact
 from .base import COMPUTE, Skip, check, configuration, fail, ledger_of, named, ok, seen_or, skip, warn
 from .policy import gpus_of
 
@@ -28,7 +28,7 @@ def _expected(facts: Facts) -> int | None:
 
 def _gpus(facts: Facts) -> Sequence[SeenGpu]:
     """Return the GPUs with MIG instances. Raises Skip if there are none."""
-    if isinstance(facts.gpus.driver, Unseen):
+    if isinstance(facts.gpus.driver, UnknownFact):
         raise Skip("no driver answers")
     if not facts.gpus.gpus:
         raise Skip("the driver has no GPU")
@@ -49,7 +49,7 @@ def _whole(gpus: Sequence[SeenGpu]) -> list[SeenGpu]:
 )
 def driver(facts: Facts) -> Sequence[CheckVerdict]:
     version = facts.gpus.driver
-    if not isinstance(version, Unseen):
+    if not isinstance(version, UnknownFact):
         return ok(f"driver {version}")
     if _expected(facts) == 0:
         return skip("Slurm says that this node has no GPU")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...core.installed import EPILOG, HOME, PROLOG
 from ...share import site
-from ..facts.records import CheckVerdict, ConfiguredHook, Facts, Unseen
+from ..facts.records import CheckVerdict, ConfiguredHook, Facts, UnknownFact
 from . import scripts
 from .base import (
     COMPUTE,
@@ -69,7 +69,7 @@ def _configured(facts: Facts, key: str) -> Sequence[CheckVerdict]:
     ours = [one.path for hook in seen_or(hooks, ()) for one in hook.files if one.is_ours]
     if ours:
         return ok(f"slurmd runs {named(ours)}")
-    if "compute" in facts.roles and not isinstance(hooks, Unseen):
+    if "compute" in facts.roles and not isinstance(hooks, UnknownFact):
         return fail(f"{key} is {named(found) or 'not set'}, and none of it is {program}")
     if any(program in one for one in found):
         return ok(f"{key}={named(found)}")
@@ -201,7 +201,7 @@ def hook_order(facts: Facts) -> Sequence[CheckVerdict]:
 )
 def hook_time(facts: Facts) -> Sequence[CheckVerdict]:
     settings = configuration(facts).settings
-    if isinstance(values(facts, "BatchStartTimeout"), Unseen):
+    if isinstance(values(facts, "BatchStartTimeout"), UnknownFact):
         return skip("slurm.conf is not to be seen")
     found: list[CheckVerdict] = []
     limits = {key: seconds(facts, key) for key in ("PrologEpilogTimeout", "PrologTimeout", "EpilogTimeout")}

@@ -8,7 +8,7 @@ from ...core.errors import quoted
 from ...core.installed import HOME, LIB, OBJECT, PLUGIN
 from ...core.names import CONFIG_FILE
 from ...share import without_plugin
-from ..facts.records import AS_USER, CheckVerdict, Facts, Unseen
+from ..facts.records import AS_USER, CheckVerdict, Facts, UnknownFact
 from .base import (
     COMPUTE,
     EVERYWHERE,
@@ -118,7 +118,7 @@ def plugin_release(facts: Facts) -> Sequence[CheckVerdict]:
     release = facts.plugin.release
     if facts.plugin.file is None:
         return skip("there is no object")
-    if isinstance(release, Unseen):
+    if isinstance(release, UnknownFact):
         return fail(f"{facts.plugin.path}: {release.why}", "install slurm-share-spank anew")
     version = seen(facts.slurm.version)
     wanted = release_of(version)
@@ -147,7 +147,7 @@ def plugin_loads(facts: Facts) -> Sequence[CheckVerdict]:
         return skip("there is no object")
     problems, release = seen(facts.plugin.load_problems), facts.plugin.release
     version = seen_or(facts.slurm.version, None)
-    if isinstance(release, Unseen) or (version is not None and release != release_of(version)):
+    if isinstance(release, UnknownFact) or (version is not None and release != release_of(version)):
         return skip("see plugin-release")
     if closed(facts.plugin.file):  # what users cannot read they cannot load
         problems = tuple((program, why) for program, why in problems if not why.startswith(AS_USER))
@@ -236,7 +236,7 @@ def install_path(facts: Facts) -> Sequence[CheckVerdict]:
     fix="`slurm-share config print` names the line",
 )
 def config(facts: Facts) -> Sequence[CheckVerdict]:
-    if isinstance(facts.config, Unseen):
+    if isinstance(facts.config, UnknownFact):
         why = facts.config.why
         fix = "mount what the link points to, or put the file in its place" if "is a link to" in why else ""
         fix = fix or (f"chmod a+r {CONFIG_FILE}, and a+x the folders above it" if "cannot be read" in why else "")

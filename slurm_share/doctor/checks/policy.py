@@ -11,7 +11,7 @@ from ...core.installed import LIB, LUA
 from ...core.settings import DEFAULT, Configuration
 from ...share import lua_settings, site, verdict
 from ...slurm import gpu_limits
-from ..facts.records import CheckVerdict, Facts, Unseen
+from ..facts.records import CheckVerdict, Facts, UnknownFact
 from .base import (
     COMPUTE,
     CONTROLLER,
@@ -75,7 +75,7 @@ def gres(facts: Facts) -> Sequence[CheckVerdict]:
     with_gpus = [node for node in seen(facts.slurm.nodes) if gpus_of(node.gres)]
     if not with_gpus:
         return fail("no node has a GPU")
-    per_gpu = 0 if isinstance(facts.config, Unseen) else facts.config.settings.shards_per_gpu
+    per_gpu = 0 if isinstance(facts.config, UnknownFact) else facts.config.settings.shards_per_gpu
     wrong = [node.name for node in with_gpus if gpus_of(node.gres, "shard") != per_gpu * gpus_of(node.gres)]
     if per_gpu and wrong:
         return fail(f"shards_per_gpu is {per_gpu}, and {named(wrong)} has another number of shards for its GPUs")
@@ -211,7 +211,7 @@ def mode_file(facts: Facts) -> Sequence[CheckVerdict]:
     path, text = configuration(facts).settings.mode_file, facts.mode_file
     if not path:
         return ok("config.toml names none")
-    if isinstance(text, Unseen):
+    if isinstance(text, UnknownFact):
         return warn(text.why)
     if not text:
         return ok(f"there is no {path}: the other settings count alone")
@@ -307,7 +307,7 @@ def admin_comment(facts: Facts) -> Sequence[CheckVerdict]:
     scripts = [path for path, text in facts.slurm.controller_scripts if _SETS_COMMENT.search(seen_or(text, ""))]
     if not scripts:
         return ok("no such script sets it")
-    settings = None if isinstance(facts.config, Unseen) else facts.config.settings
+    settings = None if isinstance(facts.config, UnknownFact) else facts.config.settings
     flag = f"job_{settings.verdict_field if settings else 'extra'}"
     kept = seen(listed_values(facts, "AccountingStoreFlags"))
     if flag in kept:
@@ -359,7 +359,7 @@ def _need_lua(facts: Facts) -> None:
     " your own",
 )
 def job_submit(facts: Facts) -> Sequence[CheckVerdict]:
-    if not isinstance(facts.config, Unseen) and not facts.config.settings.job_submit:
+    if not isinstance(facts.config, UnknownFact) and not facts.config.settings.job_submit:
         return ok("config.toml has job_submit = false: the site does without it")
     found = seen(listed_values(facts, "JobSubmitPlugins"))
     if not site.has_lua(found):

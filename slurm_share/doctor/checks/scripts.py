@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ...core import numbers
 from ...slurm.rules import shell
-from ..facts.records import CheckVerdict, Facts, SiteScript, Unseen
+from ..facts.records import CheckVerdict, Facts, SiteScript, UnknownFact
 from .base import COMPUTE, CONTROLLER, check, fail, named, ok, seen, skip, warn
 
 _EFFECTS = {
@@ -41,7 +41,7 @@ def script_fails(facts: Facts) -> Sequence[CheckVerdict]:
     scripts = seen(facts.slurm.scripts)
     found: list[CheckVerdict] = []
     for one in scripts:
-        if isinstance(one.text, Unseen):
+        if isinstance(one.text, UnknownFact):
             found += skip(one.text)
         elif why := _why_it_fails(one):
             effect = _EFFECTS.get(one.key)
@@ -62,7 +62,7 @@ def _why_it_fails(script: SiteScript) -> str:
             return f"wants {file.interpreter}, which is not there"
     if script.lines and file.interpreter is None:
         return "does not begin with #! and the path of a program, so that Slurm cannot run it"
-    if not isinstance(script.syntax, Unseen) and script.syntax:
+    if not isinstance(script.syntax, UnknownFact) and script.syntax:
         return f"is no valid script ({script.syntax})"
     return always_fails(shell.commands(script.lines)) if script.is_shell else ""
 

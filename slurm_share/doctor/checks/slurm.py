@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...share import site
 from ...slurm.releases import TESTED
-from ..facts.records import CheckVerdict, Facts, Unseen
+from ..facts.records import CheckVerdict, Facts, UnknownFact
 from .base import (
     COMPUTE,
     CONTROLLER,
@@ -69,7 +69,7 @@ def munge(facts: Facts) -> Sequence[CheckVerdict]:
         return fail(f"munged, process {pid}, is stopped (SIGSTOP)", f"kill -CONT {pid}")
     if not facts.slurm.munge_problem:
         return ok("it answers, or Slurm does without it")
-    if isinstance(facts.slurm.live, Unseen):
+    if isinstance(facts.slurm.live, UnknownFact):
         return fail(facts.slurm.munge_problem)
     return ok("Slurm has found it")  # munge may be built with another path for its socket
 
@@ -99,7 +99,7 @@ def controller(facts: Facts) -> Sequence[CheckVerdict]:
     live = facts.slurm.live
     if not facts.slurm.commands:
         return skip("see slurm-commands")
-    if isinstance(live, Unseen):
+    if isinstance(live, UnknownFact):
         if seen_or(facts.slurm.objection, ""):
             return skip("see slurm-conf")
         if facts.slurm.munge_problem or "munged" in facts.host_facts.stopped:
@@ -172,7 +172,7 @@ def node_state(facts: Facts) -> Sequence[CheckVerdict]:
     said = "+".join(node.states)
     if not {"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING", "INVALID_REG", "ERROR"}.intersection(node.states):
         return ok(said)
-    log = ("" if isinstance(facts.config, Unseen) else facts.config.settings.log_file) or "slurmd's log"
+    log = ("" if isinstance(facts.config, UnknownFact) else facts.config.settings.log_file) or "slurmd's log"
     fix = f"look into {log}; then scontrol update nodename={node.name} state=resume"
     return warn(": ".join(filter(None, (said, node.reason))), fix)
 

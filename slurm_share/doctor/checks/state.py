@@ -8,7 +8,7 @@ from ...core.installed import HOME
 from ...core.names import CONFIG_FILE, STATE_ROOT, USER_FOLDER
 from ...core.settings import SOURCES_OF_ALL
 from ...share import LedgerJob, user_folder
-from ..facts.records import CheckVerdict, Facts, FileFact, Unseen
+from ..facts.records import CheckVerdict, Facts, FileFact, UnknownFact
 from .base import (
     COMPUTE,
     EVERYWHERE,
@@ -127,15 +127,15 @@ def _own_tmpfs(
 LEAVE_IT = "none by hand: leave the file there, the next Prolog or Epilog of a shared job repairs it"
 
 
-def over(facts: Facts) -> tuple[LedgerJob, ...] | Unseen:
+def over(facts: Facts) -> tuple[LedgerJob, ...] | UnknownFact:
     """Return jobs in the ledger that are proved to be over: no step of them runs, Slurm does not have them on this
-    node, and their Prolog did not run just now. Unseen: unknown, so nothing may be done about them."""
+    node, and their Prolog did not run just now. UnknownFact: unknown, so nothing may be done about them."""
     ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
-    if isinstance(ledger, Unseen):
+    if isinstance(ledger, UnknownFact):
         return ledger
     if not ledger.jobs:
         return ()  # no need to ask Slurm
-    if isinstance(jobs, Unseen):
+    if isinstance(jobs, UnknownFact):
         return jobs
     return tuple(
         job
@@ -146,14 +146,14 @@ def over(facts: Facts) -> tuple[LedgerJob, ...] | Unseen:
     )
 
 
-def orphans(facts: Facts) -> tuple[int, ...] | Unseen:
+def orphans(facts: Facts) -> tuple[int, ...] | UnknownFact:
     """Return jobs that have a folder here but are unknown to ledger, Slurm and kernel."""
     ledger, jobs = facts.state.ledger, facts.slurm.jobs_here
-    if isinstance(ledger, Unseen):
+    if isinstance(ledger, UnknownFact):
         return ledger
     if not facts.state.folders:
         return ()
-    if isinstance(jobs, Unseen):
+    if isinstance(jobs, UnknownFact):
         return jobs
     known = {job.job_id for job in ledger.jobs} | {one.job.job_id for one in ledger.leaving}
     known |= jobs | facts.state.live_jobs
@@ -307,7 +307,7 @@ def agent(facts: Facts) -> Sequence[CheckVerdict]:
     fix="chown root:slurm-share and chmod 640 the file",
 )
 def agent_token(facts: Facts) -> Sequence[CheckVerdict]:
-    if isinstance(facts.config, Unseen) or not facts.config.settings.agent_http:
+    if isinstance(facts.config, UnknownFact) or not facts.config.settings.agent_http:
         return skip("no agent serves HTTP here")
     if facts.agent.token is None:
         return warn(f"there is no {facts.config.settings.agent_token_file}: the agent serves nobody over HTTP")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ...core.names import STATE_ROOT
 from ...core.settings import Configuration
 from ...slurm import job_folders
-from ..facts.records import CheckVerdict, Facts, Mount, Unseen
+from ..facts.records import CheckVerdict, Facts, Mount, UnknownFact
 from .base import (
     COMPUTE,
     CONTROLLER,
@@ -155,7 +155,7 @@ def daemon_limits(facts: Facts) -> Sequence[CheckVerdict]:
     unheld, scope = seen(facts.host_facts.unheld), facts.host_facts.ptrace_scope
     if isinstance(facts.config, Configuration) and not facts.config.settings.mps_control:
         return skip("no MPS is configured")
-    yama = scope.why if isinstance(scope, Unseen) else f"kernel.yama.ptrace_scope is {scope}"
+    yama = scope.why if isinstance(scope, UnknownFact) else f"kernel.yama.ptrace_scope is {scope}"
     return warn(f"{'; '.join(unheld)}; {yama}") if unheld else ok(f"all hold; {yama}")
 
 

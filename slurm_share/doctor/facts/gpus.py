@@ -12,17 +12,17 @@ from ...core.errors import DriverError
 from ...node import processes
 from ...node.gpus import binding
 from ...node.records import Gpu
-from .records import NodeGpus, SeenGpu, Unseen
+from .records import HostGpus, SeenGpu, UnknownFact
 
 
-def read_gpus(root: Path = Path("/")) -> NodeGpus:
+def read_gpus(root: Path = Path("/")) -> HostGpus:
     """Return the driver and its GPUs, or why the driver does not answer."""
-    version: str | Unseen
+    version: str | UnknownFact
     try:
         version, gpus, cuda = read_driver()
     except DriverError as error:
-        version, gpus, cuda = Unseen(str(error)), (), None
-    return NodeGpus(version, gpus, cuda, read_toolkit(root))
+        version, gpus, cuda = UnknownFact(str(error)), (), None
+    return HostGpus(version, gpus, cuda, read_toolkit(root))
 
 
 def read_toolkit(root: Path = Path("/")) -> str:

@@ -31,13 +31,13 @@ from .records import (
     Facts,
     FileFact,
     HostFacts,
+    HostGpus,
     LostPath,
-    NodeGpus,
     PluginFacts,
     Role,
     SlurmFacts,
     StateFacts,
-    Unseen,
+    UnknownFact,
 )
 from .system import Ask
 
@@ -60,7 +60,7 @@ def read_facts(
     root: Path = Path("/"),
     environ: Mapping[str, str] = os.environ,
     ask: Ask | None = None,
-    read_driver_state: Callable[[], NodeGpus] | None = None,
+    read_driver_state: Callable[[], HostGpus] | None = None,
     ask_agent: Callable[[Settings], tuple[str, str]] = lambda settings: ("", ""),
     all_jobs: bool = False,
 ) -> Facts:
@@ -71,12 +71,12 @@ def read_facts(
     need, and not only for those that the node knows. Raises UsageError if SLURM_CONF names no file.
     """
     is_here = root == Path("/")
-    modules = _begin(fact_package.read_broken_modules, Unseen) if is_here else None
+    modules = _begin(fact_package.read_broken_modules, UnknownFact) if is_here else None
     daemon_folders = fact_system.read_daemon_folders(root)
     ask = ask or fact_slurm.asker(environ, daemon_folders)
     host = (root / "proc/sys/kernel/hostname").read_text(encoding="ascii", errors="replace").strip()
     system = _within(lambda: fact_system.read_host(ask, names.STATE_ROOT, root), fact_system.missed)
-    file, text = _within(lambda: _read_conf(environ, root), lambda why: ("", Unseen(why)), FILE_S)
+    file, text = _within(lambda: _read_conf(environ, root), lambda why: ("", UnknownFact(why)), FILE_S)
     node = system.node or _node_of_host(text, host) or controllers.short_name(host)
     roles = roles or find_roles(host, text, system, file)
     jobs: frozenset[int] | None = None
@@ -84,26 +84,26 @@ def read_facts(
         jobs = _within(lambda: fact_state.read_job_ids(names.STATE_ROOT, root), lambda why: None)
     slurm = _within(
         lambda: fact_slurm.read_slurm(ask, file, text, node, roles, root, system.mounts, jobs),
-        lambda why: SlurmFacts(live=Unseen(why), version=Unseen(why)),
+        lambda why: SlurmFacts(live=UnknownFact(why), version=UnknownFact(why)),
     )
     if is_here:
         commands, are_in_path = fact_slurm.find_commands(environ, daemon_folders)
         slurm = replace(slurm, commands=commands, are_in_path=are_in_path)
-    configuration = _within(lambda: read_configuration(root), Unseen)
-    settings = Settings() if isinstance(configuration, Unseen) else configuration.settings
+    configuration = _within(lambda: read_configuration(root), UnknownFact)
+    settings = Settings() if isinstance(configuration, UnknownFact) else configuration.settings
 
     def file_fact(path: str) -> FileFact | None:
         return _within(lambda: programs.read_file_fact(path, root, system.mounts), lambda why: None, FILE_S)
 
     plugin = _within(
         lambda: programs.read_plugin(plugin_path(slurm), root, system.mounts),
-        lambda why: PluginFacts(plugin_path(slurm), None, Unseen(why)),
+        lambda why: PluginFacts(plugin_path(slurm), None, UnknownFact(why)),
         FILE_S,
     )
     if is_here and plugin.file is not None:
         folders = fact_slurm.search_path(environ, daemon_folders)
         paths = plugin_paths(slurm)
-        problems = _within(lambda: fact_package.read_load_problems(paths, roles, folders), Unseen)
+        problems = _within(lambda: fact_package.read_load_problems(paths, roles, folders), UnknownFact)
         plugin = replace(plugin, load_problems=problems)
     facts = Facts(
         host=node,
@@ -116,9 +116,9 @@ def read_facts(
         hooks=read_hook_programs(hook_paths(slurm), file_fact),
         package=file_fact(str(PACKAGE)),
         host_facts=system,
-        mode_file=_within(lambda: _read_mode_file(settings.mode_file, root), Unseen, FILE_S),
-        has_operators_group=_within(lambda: fact_package.has_group(settings.operators_group), Unseen, FILE_S),
-        archive=_within(lambda: read_archive(ask, root), Unseen, FILE_S),
+        mode_file=_within(lambda: _read_mode_file(settings.mode_file, root), UnknownFact, FILE_S),
+        has_operators_group=_within(lambda: fact_package.has_group(settings.operators_group), UnknownFact, FILE_S),
+        archive=_within(lambda: read_archive(ask, root), UnknownFact, FILE_S),
     )
     if "compute" in roles:
         facts = _with_node(facts, settings, root, read_driver_state, ask_agent, file_fact)
@@ -128,7 +128,7 @@ def read_facts(
 def read_configured(
     file: str,
     text: ConfText,
-    objection: str | Unseen,
+    objection: str | UnknownFact,
     *,
     coming: Mapping[str, str],
     is_of_host: bool,
@@ -143,7 +143,7 @@ def read_configured(
     found = find_roles(host, text, HostFacts(), file) if is_of_host else ()
     roles: tuple[Role, ...] = ("controller", "compute") if "compute" in found else ("controller",)
     configuration = read_configuration(root)
-    settings = Settings() if isinstance(configuration, Unseen) else configuration.settings
+    settings = Settings() if isinstance(configuration, UnknownFact) else configuration.settings
     return Facts(
         host=_node_of_host(text, host) or controllers.short_name(host),
         roles=roles,
@@ -151,8 +151,8 @@ def read_configured(
         slurm=fact_slurm.read_configured(file, text, objection, root, coming),
         config=configuration,
         config_file=programs.read_file_fact(names.CONFIG_FILE, root),
-        mode_file=_within(lambda: _read_mode_file(settings.mode_file, root), Unseen, FILE_S),
-        has_operators_group=_within(lambda: fact_package.has_group(settings.operators_group), Unseen, FILE_S),
+        mode_file=_within(lambda: _read_mode_file(settings.mode_file, root), UnknownFact, FILE_S),
+        has_operators_group=_within(lambda: fact_package.has_group(settings.operators_group), UnknownFact, FILE_S),
     )
 
 
@@ -160,14 +160,14 @@ def _with_node(
     facts: Facts,
     settings: Settings,
     root: Path,
-    read_driver_state: Callable[[], NodeGpus] | None,
+    read_driver_state: Callable[[], HostGpus] | None,
     ask_agent: Callable[[Settings], tuple[str, str]],
     file_fact: Callable[[str], FileFact | None],
 ) -> Facts:
     """Add the facts that only a compute node has."""
     mounts, state_root = facts.host_facts.mounts, names.STATE_ROOT
 
-    def driver() -> NodeGpus:
+    def driver() -> HostGpus:
         from . import gpus as fact_gpus  # only compute nodes need NVML
 
         return fact_gpus.read_gpus(root)
@@ -175,17 +175,17 @@ def _with_node(
     wanted = _agent_wanted(settings, root)
     state = _within(
         lambda: fact_state.read_state(settings, state_root, root, mounts),
-        lambda why: StateFacts(state_root, ledger=Unseen(why)),
+        lambda why: StateFacts(state_root, ledger=UnknownFact(why)),
     )
-    gpus = _within(read_driver_state or driver, lambda why: NodeGpus(Unseen(why)))
+    gpus = _within(read_driver_state or driver, lambda why: HostGpus(UnknownFact(why)))
     here = Host(paths=fact_state.paths_of(state_root, root), settings=settings, root=root)
 
-    def read_backends() -> tuple[Mapping[str, Health] | Unseen, tuple[LostPath, ...]]:
+    def read_backends() -> tuple[Mapping[str, Health] | UnknownFact, tuple[LostPath, ...]]:
         return fact_state.read_backends(
             here, mounts, driver=gpus.driver, ledger=state.ledger, asks_daemons=facts.is_root
         )
 
-    backends, lost = _within(read_backends, lambda why: (Unseen(why), ()))
+    backends, lost = _within(read_backends, lambda why: (UnknownFact(why), ()))
     return replace(
         facts,
         state=replace(state, lost=(*state.lost, *lost)),
@@ -198,7 +198,7 @@ def _with_node(
     )
 
 
-def _tls_problem(settings: Settings, node: str) -> str | Unseen:
+def _tls_problem(settings: Settings, node: str) -> str | UnknownFact:
     """Return why callers of the agent would refuse its certificate; "": they would not, or it needs none."""
     certificate = settings.agent_tls_certificate
     if not (settings.agent_http and certificate):
@@ -209,45 +209,45 @@ def _tls_problem(settings: Settings, node: str) -> str | Unseen:
         problem = tls.problem_of(certificate, settings.agent_tls_key or certificate, node, settings.agent_tls_client_ca)
     except StateError as error:
         is_secret = isinstance(error.__cause__, PermissionError) and os.geteuid() != 0
-        return Unseen("whether the key can be used is for root to see") if is_secret else str(error)
+        return UnknownFact("whether the key can be used is for root to see") if is_secret else str(error)
     return f"{certificate}: {problem}" if problem else ""
 
 
-def _read_conf(environ: Mapping[str, str], root: Path) -> tuple[str, ConfText | Unseen]:
+def _read_conf(environ: Mapping[str, str], root: Path) -> tuple[str, ConfText | UnknownFact]:
     """Read slurm.conf, with a time limit: it may be on a hanging file server."""
     file = fact_slurm.find_conf(environ, root)
     return file, fact_slurm.read_written(file, root)
 
 
-def read_configuration(root: Path = Path("/")) -> Configuration | Unseen:
+def read_configuration(root: Path = Path("/")) -> Configuration | UnknownFact:
     """Return the configuration of this host, or the defaults if there is no config.toml."""
     file = root / names.CONFIG_FILE.lstrip("/")
     for place in (file.parent, file):
         if place.is_symlink() and not place.exists():
-            return Unseen(f"/{place.relative_to(root)} is a link to {place.readlink()}, and nothing is there")
+            return UnknownFact(f"/{place.relative_to(root)} is a link to {place.readlink()}, and nothing is there")
     try:
         seen = file.stat()
         if not stat.S_ISREG(seen.st_mode):
-            return Unseen(f"{names.CONFIG_FILE} is no plain file")
+            return UnknownFact(f"{names.CONFIG_FILE} is no plain file")
         if seen.st_size > MOST_BYTES:
-            return Unseen(f"{names.CONFIG_FILE} is larger than {MOST_BYTES} bytes; that is no configuration file")
+            return UnknownFact(f"{names.CONFIG_FILE} is larger than {MOST_BYTES} bytes; that is no configuration file")
     except FileNotFoundError:
         return config.parse("", names.CONFIG_FILE)
     except OSError as error:
-        return Unseen(f"{names.CONFIG_FILE} cannot be read ({error.strerror})")
+        return UnknownFact(f"{names.CONFIG_FILE} cannot be read ({error.strerror})")
     try:
         return config.load(file)
     except ConfigError as error:
-        return Unseen(str(error))
+        return UnknownFact(str(error))
 
 
-def _read_mode_file(path: str, root: Path) -> str | Unseen:
+def _read_mode_file(path: str, root: Path) -> str | UnknownFact:
     """Return the text of the mode file; "": there is none. The caller gives up on a hanging file server."""
     found = mode_file.read_here(str(root / path.lstrip("/"))) if path else mode_file.ModeFile(None)
     if found.problem is None:
         return found.text or ""
     what = "is no plain file" if found.problem == mode_file.NO_FILE else f"cannot be read ({found.problem})"
-    return Unseen(f"{path} {what}")
+    return UnknownFact(f"{path} {what}")
 
 
 def plugin_path(slurm: SlurmFacts) -> str:
@@ -260,9 +260,9 @@ def plugin_paths(slurm: SlurmFacts) -> tuple[str, ...]:
 
     Slurm looks for a name that is no absolute path in the folders of PluginDir (spank.c).
     """
-    values = slurm.written if isinstance(slurm.live, Unseen) else slurm.live
-    folders = "" if isinstance(values, Unseen) else ":".join(values.get("plugindir", ()))
-    lines = () if isinstance(slurm.plugstack, Unseen) else slurm.plugstack or ()
+    values = slurm.written if isinstance(slurm.live, UnknownFact) else slurm.live
+    folders = "" if isinstance(values, UnknownFact) else ":".join(values.get("plugindir", ()))
+    lines = () if isinstance(slurm.plugstack, UnknownFact) else slurm.plugstack or ()
     return node_plugin.named_paths(lines, [one for one in folders.split(":") if one]) or (PLUGIN,)
 
 
@@ -271,7 +271,7 @@ def hook_paths(slurm: SlurmFacts) -> tuple[str, ...]:
     found = []
     for hooks, default in zip((slurm.prologs, slurm.epilogs), programs.HOOKS, strict=True):
         name = default.rpartition("/")[2]
-        files = () if isinstance(hooks, Unseen) else (file for hook in hooks for file in hook.files)
+        files = () if isinstance(hooks, UnknownFact) else (file for hook in hooks for file in hook.files)
         real = (file.chain[-1].path for file in files if file.is_ours)
         found.append(next((path for path in real if path.rpartition("/")[2] == name), default))
     return tuple(found)
@@ -286,11 +286,11 @@ def read_hook_programs(paths: Iterable[str], file_fact: Callable[[str], FileFact
     return {**found, **{path: file_fact(path) for path in behind}}
 
 
-def find_roles(host: str, text: ConfText | Unseen, system: HostFacts, file: str) -> tuple[Role, ...]:
+def find_roles(host: str, text: ConfText | UnknownFact, system: HostFacts, file: str) -> tuple[Role, ...]:
     """Return the host's roles in Slurm, by its running daemons and by slurm.conf, which also lists hosts whose daemon
     is down. A host that is neither and has Slurm's configuration is a login node. Empty: it has nothing of Slurm."""
     found: set[Role] = set()
-    hosts = () if isinstance(text, Unseen) else controllers.named_in(text)
+    hosts = () if isinstance(text, UnknownFact) else controllers.named_in(text)
     if "slurmctld" in system.daemons or controllers.short_name(host) in map(controllers.short_name, hosts):
         found.add("controller")
     if "slurmd" in system.daemons or _node_of_host(text, host) is not None:
@@ -300,8 +300,8 @@ def find_roles(host: str, text: ConfText | Unseen, system: HostFacts, file: str)
     return tuple(role for role in ROLES if role in found)
 
 
-def _node_of_host(text: ConfText | Unseen, host: str) -> str | None:
-    return None if isinstance(text, Unseen) else node_of_host(text, host)
+def _node_of_host(text: ConfText | UnknownFact, host: str) -> str | None:
+    return None if isinstance(text, UnknownFact) else node_of_host(text, host)
 
 
 def _agent(wanted: str, answer: tuple[str, str], token: FileFact | None) -> AgentFacts:
@@ -309,10 +309,10 @@ def _agent(wanted: str, answer: tuple[str, str], token: FileFact | None) -> Agen
     return AgentFacts(wanted, problem, token, node)
 
 
-def read_archive(ask: Ask, root: Path = Path("/")) -> ArchiveFacts | Unseen:
+def read_archive(ask: Ask, root: Path = Path("/")) -> ArchiveFacts | UnknownFact:
     """Return the state of the archive's timer and of its last run. Raises CommandError if systemctl does not answer."""
     if not (root / "run/systemd/system").is_dir():
-        return Unseen("no systemd runs here")
+        return UnknownFact("no systemd runs here")
     properties = "--property=UnitFileState,ActiveState,Result,ExecMainStatus"
     timer, service = (
         dict(

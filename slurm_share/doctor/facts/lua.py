@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...core.slurm_home import named_homes
 from . import system
-from .records import Unseen
+from .records import UnknownFact
 
 OBJECT = "job_submit_lua.so"
 _PLUGIN_FOLDERS = ("/usr/lib/*/slurm-wlm", "/usr/lib/*/slurm", "/usr/lib64/slurm", "/usr/lib/slurm",
@@ -21,32 +21,32 @@ _LIBRARY = re.compile(r"liblua[-0-9.]*\.so[.0-9]*")
 _LIBRARIES = ("/usr/lib/*/liblua5.[1-4].so*", "/usr/lib64/liblua*.so*", "/usr/lib/liblua*.so*")
 
 
-def find_object(told: str, root: Path = Path("/")) -> str | Unseen:
+def find_object(told: str, root: Path = Path("/")) -> str | UnknownFact:
     """Return the path of Slurm's plugin for Lua; "": the other plugins are here, but not this one. told: PluginDir."""
     homes = [f"{home}/{lib}" for home in named_homes(None, root) for lib in ("lib/slurm", "lib64/slurm")]
     patterns = told.split(":") if told else (*homes, *_PLUGIN_FOLDERS)
     folders = [folder for pattern in patterns for folder in sorted(root.glob(pattern.lstrip("/")))]
     if not any(True for folder in folders for _ in folder.glob("job_submit_*.so")):
-        return Unseen("Slurm's plugins were not found on this host")
+        return UnknownFact("Slurm's plugins were not found on this host")
     found = (folder / OBJECT for folder in folders)
     return next((f"/{one.relative_to(root)}" for one in found if one.is_file()), "")
 
 
-def read_problem(path: str, root: Path = Path("/")) -> str | Unseen:
+def read_problem(path: str, root: Path = Path("/")) -> str | UnknownFact:
     """Return Lua's error about a script; "": none. The script is compiled but not run.
 
     Uses the library that slurmctld has loaded, if the caller may see that, else any Lua of this host.
     """
     script = root / path.lstrip("/")
     if not script.is_file():
-        return Unseen(f"there is no {path}")
+        return UnknownFact(f"there is no {path}")
     why = "there is no Lua library on this host"
     for library in (*_loaded(root), *_installed(root)):
         try:
             return _compiled(library, script)
         except (OSError, AttributeError) as error:
             why = f"{library}: {error}"
-    return Unseen(f"Lua was not asked: {why}")
+    return UnknownFact(f"Lua was not asked: {why}")
 
 
 def _loaded(root: Path) -> Iterable[str]:

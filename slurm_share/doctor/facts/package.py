@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from ...core.errors import CommandError
 from ...core.process import Finished, finish
 from ...slurm import plugin_load
-from .records import AS_USER, Role, Unseen
+from .records import AS_USER, Role, UnknownFact
 
 IMPORT_S = 30.0
 _MODULES = """
@@ -61,15 +61,15 @@ OF_USERS = ("srun", "sbatch", "salloc")
 """Those of them that users start."""
 
 
-def read_broken_modules() -> tuple[tuple[str, str], ...] | Unseen:
+def read_broken_modules() -> tuple[tuple[str, str], ...] | UnknownFact:
     """Return (module, error) of each module that cannot be imported."""
     if not sys.executable:
-        return Unseen("Python does not say where it is")
+        return UnknownFact("Python does not say where it is")
     paths = [one for one in sys.path if one]
     try:
         done = finish([sys.executable, "-IB", "-c", _MODULES, json.dumps(paths)], timeout_s=IMPORT_S)
     except CommandError as error:
-        return Unseen(str(error))
+        return UnknownFact(str(error))
     return parse_modules(done)
 
 
@@ -90,17 +90,17 @@ def parse_modules(done: Finished) -> tuple[tuple[str, str], ...]:
 
 def read_load_problems(
     paths: Sequence[str], roles: Sequence[Role], folders: Sequence[str]
-) -> tuple[tuple[str, str], ...] | Unseen:
+) -> tuple[tuple[str, str], ...] | UnknownFact:
     """Return (program, error) of each Slurm program in `folders` that does not load one of the objects.
 
     Each is tried as the caller and, if that is root, as an ordinary user, if users start the program.
     """
     if any(re.search(r"[\s:]", path) for path in paths):
-        return Unseen("a path with blanks or colons is not tried")
+        return UnknownFact("a path with blanks or colons is not tried")
     wanted = [name for name, of in PROGRAMS if set(of) & set(roles)]
     found = [program for name in wanted if (program := shutil.which(name, path=":".join(folders)))]
     if not found:
-        return Unseen("none of Slurm's programs that load plugins was found here")
+        return UnknownFact("none of Slurm's programs that load plugins was found here")
     with tempfile.TemporaryDirectory(prefix="slurm-share-") as folder, ThreadPoolExecutor() as pool:
         conf = plugin_load.write_conf(folder)
         tries = [(program, path) for path in dict.fromkeys(paths) for program in found]
@@ -124,7 +124,7 @@ def _named(tried: tuple[str, str], paths: Sequence[str]) -> str:
     return name if len(set(paths)) == 1 else f"{name} ({path})"
 
 
-def has_group(name: str) -> bool | Unseen:
+def has_group(name: str) -> bool | UnknownFact:
     """Return whether this host knows a group, from any name service; False for an empty name."""
     try:
         return not name or bool(grp.getgrnam(name))

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from ...core.installed import CHOOSER, EPILOG, PLUGIN, PROLOG
-from .records import ConfiguredHook, FileFact, Mount, PathOwner, PluginFacts, Unseen
+from .records import ConfiguredHook, FileFact, Mount, PathOwner, PluginFacts, UnknownFact
 
 _LINKS = 40
 """Most links that are followed; the kernel follows as many."""
@@ -170,11 +170,11 @@ def read_plugin(path: str = PLUGIN, root: Path = Path("/"), mounts: Sequence[Mou
     releases = tuple(str(folder.relative_to(place.parent)) for folder in fit)
     link = str(place.readlink()) if place.is_symlink() else ""
     file = read_file_fact(path, root, mounts)
-    release = Unseen("it is not there") if file is None else read_release(root / file.chain[-1].path.lstrip("/"))
+    release = UnknownFact("it is not there") if file is None else read_release(root / file.chain[-1].path.lstrip("/"))
     return PluginFacts(path, file, release, link, releases, (root / CHOOSER.lstrip("/")).is_file())
 
 
-def read_release(file: Path) -> str | Unseen:
+def read_release(file: Path) -> str | UnknownFact:
     """Return the Slurm release that a plugin was built for, from its `plugin_version` (spank.h, SPANK_PLUGIN): 0x1a0505
     is 26.05.5.
 
@@ -182,16 +182,16 @@ def read_release(file: Path) -> str | Unseen:
     """
     try:
         if file.stat().st_size > _OBJECT_BYTES:
-            return Unseen("is no plugin: too large")
+            return UnknownFact("is no plugin: too large")
         data = file.read_bytes()
     except OSError as error:
-        return Unseen(f"cannot be read ({error.strerror})")
+        return UnknownFact(f"cannot be read ({error.strerror})")
     try:
         number = _symbol(data, b"plugin_version")
     except (struct.error, IndexError, ValueError):
-        return Unseen("is no object file that Slurm could load")
+        return UnknownFact("is no object file that Slurm could load")
     if number is None:
-        return Unseen("is no Slurm plugin: it has no plugin_version")
+        return UnknownFact("is no Slurm plugin: it has no plugin_version")
     return f"{number >> 16}.{number >> 8 & 0xFF:02d}"
 
 

@@ -1,6 +1,6 @@
 """Records of `slurm-share doctor`: the facts about one host, and the findings.
 
-An unknown fact is an Unseen with the reason, never a guess. Checks that need it return SKIP.
+An unknown fact is an UnknownFact with the reason, never a guess. Checks that need it return SKIP.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...core.verdicts import CheckVerdict as CheckVerdict
 from ...core.verdicts import FileFact as FileFact
 from ...core.verdicts import Outcome as Outcome
 from ...core.verdicts import PathOwner as PathOwner
-from ...core.verdicts import Unseen as Unseen
+from ...core.verdicts import UnknownFact as UnknownFact
 from ...node.records import Gpu, NodeProcess
 from ...share import Health, Ledger, LedgerJob
 from ...slurm.gpu_limits import GpuLimit
@@ -79,15 +79,15 @@ class SiteScript(Struct, frozen=True):
     path: str
     file: FileFact | None
     """None: it is not there."""
-    text: str | Unseen = ""
+    text: str | UnknownFact = ""
     """Empty: it is no text."""
-    syntax: str | Unseen = Unseen("not tried")
+    syntax: str | UnknownFact = UnknownFact("not tried")
     """The shell's message about its syntax; empty: none."""
 
     @property
     def lines(self) -> str:
         """Its text, as far as it could be read."""
-        return "" if isinstance(self.text, Unseen) else self.text
+        return "" if isinstance(self.text, UnknownFact) else self.text
 
     @property
     def is_shell(self) -> bool:
@@ -145,62 +145,62 @@ class SlurmFacts(Struct, frozen=True):
     """Path of slurm.conf; empty: there is none."""
     munge_problem: str = ""
     """Why munged does not answer on this host; empty: it does, or Slurm does not use it."""
-    objection: str | Unseen = Unseen("not tried")
+    objection: str | UnknownFact = UnknownFact("not tried")
     """Why Slurm's programs cannot read slurm.conf; empty: they can."""
-    written: Values | Unseen = Unseen("not read")
+    written: Values | UnknownFact = UnknownFact("not read")
     """Settings in the file, includes followed."""
-    live: Values | Unseen = Unseen("not asked")
+    live: Values | UnknownFact = UnknownFact("not asked")
     """Settings of the running controller."""
     is_silent: bool = False
     """Whether it was asked and did not answer in time."""
     down: Shown = ()
     """Controllers that did not answer, including backups."""
-    version: str | Unseen = Unseen("not asked")
+    version: str | UnknownFact = UnknownFact("not asked")
     """Version of the installed Slurm, such as 26.05.5."""
     differs: str = ""
     """Difference that `scontrol` reports between this host's slurm.conf and the controller's."""
-    nodes: tuple[SiteNode, ...] | Unseen = Unseen("not asked")
+    nodes: tuple[SiteNode, ...] | UnknownFact = UnknownFact("not asked")
     """All nodes on a controller; elsewhere only this one."""
-    partitions: tuple[SitePartition, ...] | Unseen = Unseen("not asked")
-    gpu_limits: tuple[GpuLimit, ...] | Unseen = Unseen("not asked")
+    partitions: tuple[SitePartition, ...] | UnknownFact = UnknownFact("not asked")
+    gpu_limits: tuple[GpuLimit, ...] | UnknownFact = UnknownFact("not asked")
     """Limits on gres/gpu without one on gres/shard."""
     written_gres: Mapping[str, str] = {}
     """Gres= of slurm.conf by node. Empty: no node line was read."""
     written_partitions: Mapping[str, Mapping[str, str]] = {}
     """Lines of slurm.conf by partition, with lower-case keys. Empty: none was read."""
-    controller_mode: str | Unseen = Unseen("not asked")
+    controller_mode: str | UnknownFact = UnknownFact("not asked")
     """Mode of the controller (on, observe, off), from its job_submit.lua's answer to a refused job."""
     asked_partition: str = ""
     """Partition of that job; empty: the default one."""
-    skew_s: float | Unseen = Unseen("not asked")
+    skew_s: float | UnknownFact = UnknownFact("not asked")
     """This host's clock minus the controller's, in whole seconds."""
-    jobs_here: frozenset[int] | Unseen = Unseen("not asked")
+    jobs_here: frozenset[int] | UnknownFact = UnknownFact("not asked")
     """Jobs that Slurm has on this node and that are not over."""
     are_all_jobs: bool = True
     """False: Slurm was asked only about jobs that this node knows; others may be here, too."""
     shared_here: tuple[SharedJob, ...] = ()
     """Those of them that job_submit.lua made shared jobs."""
-    cgroup: Values | Unseen = Unseen("there is no cgroup.conf")
-    containers: str | Unseen = Unseen("not read")
+    cgroup: Values | UnknownFact = UnknownFact("there is no cgroup.conf")
+    containers: str | UnknownFact = UnknownFact("not read")
     """Text of job_container.conf or namespace.yaml; empty: there is none."""
-    plugstack: tuple[str, ...] | Unseen | None = Unseen("not read")
+    plugstack: tuple[str, ...] | UnknownFact | None = UnknownFact("not read")
     """Lines of plugstack.conf, includes followed, with carriage returns at their ends. None: there is no such file."""
     plugstack_file: str = ""
-    prologs: tuple[ConfiguredHook, ...] | Unseen = Unseen("not read")
-    epilogs: tuple[ConfiguredHook, ...] | Unseen = Unseen("not read")
-    controller_scripts: tuple[tuple[str, str | Unseen], ...] = ()
+    prologs: tuple[ConfiguredHook, ...] | UnknownFact = UnknownFact("not read")
+    epilogs: tuple[ConfiguredHook, ...] | UnknownFact = UnknownFact("not read")
+    controller_scripts: tuple[tuple[str, str | UnknownFact], ...] = ()
     """Path and text of each PrologSlurmctld and EpilogSlurmctld, on a controller."""
-    scripts: tuple[SiteScript, ...] | Unseen = Unseen("not read")
+    scripts: tuple[SiteScript, ...] | UnknownFact = UnknownFact("not read")
     """Scripts of the site, without our own programs."""
-    lua: str | Unseen | None = None
+    lua: str | UnknownFact | None = None
     """Text of the site's job_submit.lua; None: there is none, or this is no controller."""
     lua_of_package: str | None = None
     """Text of this package's job_submit.lua."""
-    lua_object: str | Unseen = Unseen("not looked for")
+    lua_object: str | UnknownFact = UnknownFact("not looked for")
     """Path of Slurm's job_submit_lua.so; empty: the other plugins are here, but not this one."""
-    lua_problem: str | Unseen = Unseen("not looked for")
+    lua_problem: str | UnknownFact = UnknownFact("not looked for")
     """Lua's error about the site's job_submit.lua; empty: none."""
-    lua_settings: str | Unseen = Unseen("not read")
+    lua_settings: str | UnknownFact = UnknownFact("not read")
     """Why job_submit.lua treats sharing as switched off, whatever config.toml says; empty: it does not."""
     owned: tuple[FileFact, ...] = ()
     """slurm.conf, the files next to it and those that they include: who can write them runs programs as root on all
@@ -214,7 +214,7 @@ class PluginFacts(Struct, frozen=True):
 
     path: str
     file: FileFact | None
-    release: str | Unseen
+    release: str | UnknownFact
     """Slurm release that it was built for, such as 26.05."""
     link: str = ""
     """Target if the path is a link."""
@@ -222,7 +222,7 @@ class PluginFacts(Struct, frozen=True):
     """Folders next to it with objects for other releases: 26.05, built/26.05."""
     has_chooser: bool = False
     """Whether the package's slurm-share-plugin, which makes that link, is here."""
-    load_problems: tuple[tuple[str, str], ...] | Unseen = Unseen("not tried")
+    load_problems: tuple[tuple[str, str], ...] | UnknownFact = UnknownFact("not tried")
     """(Slurm program that does not load it, error): each was started with it in a separate process. An error of an
     ordinary user alone begins with AS_USER."""
 
@@ -248,12 +248,12 @@ class HostFacts(Struct, frozen=True):
     mounts: tuple[Mount, ...] = ()
     node: str = ""
     """Node name given to slurmd; empty: none."""
-    open_files: int | Unseen = Unseen("no slurmd runs here")
+    open_files: int | UnknownFact = UnknownFact("no slurmd runs here")
     """Limit of open files of slurmd and its hooks."""
-    ptrace_scope: int | Unseen = Unseen("this kernel has no Yama")
-    unheld: tuple[str, ...] | Unseen = Unseen("not looked at")
+    ptrace_scope: int | UnknownFact = UnknownFact("this kernel has no Yama")
+    unheld: tuple[str, ...] | UnknownFact = UnknownFact("not looked at")
     """Limits of users' MPS daemons that this node cannot enforce, in a few words each."""
-    removes_ipc: bool | Unseen = Unseen("no systemd-logind runs here")
+    removes_ipc: bool | UnknownFact = UnknownFact("no systemd-logind runs here")
     adopt_files: Shown = ()
     """PAM files that name pam_slurm_adopt."""
     missed: str = ""
@@ -290,7 +290,7 @@ class StateFacts(Struct, frozen=True):
     user_free_percent: int | None = None
     own_used_percent: tuple[tuple[int, int], ...] = ()
     """Users with a file system of their own in `user_folder`, and the used space or files of each."""
-    ledger: Ledger | Unseen = Unseen("not read")
+    ledger: Ledger | UnknownFact = UnknownFact("not read")
     broken: str = ""
     """Why the ledger could not be parsed."""
     folders: tuple[tuple[int, float], ...] = ()
@@ -336,10 +336,10 @@ class SeenGpu(Struct, frozen=True):
     """Processes on it, including those of MPS."""
 
 
-class NodeGpus(Struct, frozen=True):
+class HostGpus(Struct, frozen=True):
     """GPUs of this node and their driver."""
 
-    driver: str | Unseen = Unseen("not asked")
+    driver: str | UnknownFact = UnknownFact("not asked")
     gpus: tuple[SeenGpu, ...] = ()
     cuda: tuple[int, int] | None = None
     """Newest CUDA that the driver supports, such as (12, 4); None: unknown."""
@@ -357,7 +357,7 @@ class AgentFacts(Struct, frozen=True):
     token: FileFact | None = None
     node: str = ""
     """The node's name in its answer; empty: there was none."""
-    tls_problem: str | Unseen = ""
+    tls_problem: str | UnknownFact = ""
     """Why callers refuse its certificate, or it cannot be used; empty: they do not, or it has none."""
 
 
@@ -377,24 +377,24 @@ class Facts(Struct, frozen=True):
     roles: tuple[Role, ...]
     is_root: bool = True
     slurm: SlurmFacts = SlurmFacts()
-    config: Configuration | Unseen = Unseen("not read")
-    """Unseen: why it could not be parsed."""
+    config: Configuration | UnknownFact = UnknownFact("not read")
+    """UnknownFact: why it could not be parsed."""
     config_file: FileFact | None = None
-    plugin: PluginFacts = PluginFacts("", None, Unseen("not read"))
+    plugin: PluginFacts = PluginFacts("", None, UnknownFact("not read"))
     hooks: Mapping[str, FileFact | None] = {}
     """Our hook programs on this host by path."""
     package: FileFact | None = None
     """Folder from which our Python package was loaded."""
-    broken_modules: tuple[tuple[str, str], ...] | Unseen = ()
+    broken_modules: tuple[tuple[str, str], ...] | UnknownFact = ()
     """(Python module of ours or of a bundled library, error when it is imported)."""
-    mode_file: str | Unseen = ""
+    mode_file: str | UnknownFact = ""
     """Content of the file that mode_file names; empty: there is none."""
-    has_operators_group: bool | Unseen = True
+    has_operators_group: bool | UnknownFact = True
     """Whether this host knows the group operators_group."""
     host_facts: HostFacts = HostFacts()
     state: StateFacts = StateFacts("")
-    gpus: NodeGpus = NodeGpus()
-    backends: Mapping[str, Health] | Unseen = {}
+    gpus: HostGpus = HostGpus()
+    backends: Mapping[str, Health] | UnknownFact = {}
     """Health of each backend of share/backends/ by name."""
     agent: AgentFacts = AgentFacts()
-    archive: ArchiveFacts | Unseen = Unseen("not asked")
+    archive: ArchiveFacts | UnknownFact = UnknownFact("not asked")

@@ -14,7 +14,7 @@ from ...core.process import finish
 from ...slurm.conf import read_conf
 from ...slurm.conf_text import ConfText
 from . import programs
-from .records import FileFact, Mount, Role, SiteScript, SlurmFacts, Unseen, Values
+from .records import FileFact, Mount, Role, SiteScript, SlurmFacts, UnknownFact, Values
 
 SYNTAX_S = 5.0
 _MOST_BYTES = 1 << 18
@@ -37,7 +37,7 @@ def read_scripts(
     """
     found: dict[tuple[str, str], SiteScript] = {}
     for key, hooks in (("Prolog", facts.prologs), ("Epilog", facts.epilogs)):
-        for hook in () if isinstance(hooks, Unseen) else hooks:
+        for hook in () if isinstance(hooks, UnknownFact) else hooks:
             for file in hook.files:
                 found[key, file.path] = _script(key, file.path, file, root)
     for key in (*_ON_NODES, *_ON_CONTROLLERS):
@@ -59,7 +59,7 @@ def _script(key: str, path: str, file: FileFact | None, root: Path) -> SiteScrip
     return SiteScript(key, path, file, text, _syntax(file, has_extglob="extglob" in script.lines))
 
 
-def _text(file: FileFact | None, root: Path) -> str | Unseen:
+def _text(file: FileFact | None, root: Path) -> str | UnknownFact:
     """Return the text of a script; empty for a program in machine code."""
     if file is None or not file.is_file:
         return ""
@@ -67,11 +67,11 @@ def _text(file: FileFact | None, root: Path) -> str | Unseen:
         with (root / file.chain[-1].path.lstrip("/")).open("rb") as stream:
             data = stream.read(_MOST_BYTES)
     except OSError as error:
-        return Unseen(f"{file.path} cannot be read ({error.strerror})")
+        return UnknownFact(f"{file.path} cannot be read ({error.strerror})")
     return "" if b"\0" in data[:1024] else data.decode("utf-8", "replace")
 
 
-def _syntax(file: FileFact, *, has_extglob: bool = False) -> str | Unseen:
+def _syntax(file: FileFact, *, has_extglob: bool = False) -> str | UnknownFact:
     """Return the message of the script's own shell, which with -n reads the commands and runs none."""
     words = _first_line(file)
     if has_extglob and words[-1].rpartition("/")[2] == "bash":
@@ -79,7 +79,7 @@ def _syntax(file: FileFact, *, has_extglob: bool = False) -> str | Unseen:
     try:
         done = finish([*words, "-n", file.path], timeout_s=SYNTAX_S, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"})
     except CommandError as error:
-        return Unseen(str(error))
+        return UnknownFact(str(error))
     said = next(iter(done.stderr.strip().splitlines()), f"it ended with {done.code}")
     return said.removeprefix(f"{file.path}: ") if done.code else ""
 
@@ -96,10 +96,12 @@ OTHER_FILES = ("gres.conf", "cgroup.conf", "job_submit.lua", "cli_filter.lua", "
 _USER = re.compile(r"([^()]+?)(?:\(([0-9]{1,10})\))?")
 
 
-def read_owned(folder: str, plugstack: str, text: ConfText | Unseen, root: Path = Path("/")) -> tuple[FileFact, ...]:
+def read_owned(
+    folder: str, plugstack: str, text: ConfText | UnknownFact, root: Path = Path("/")
+) -> tuple[FileFact, ...]:
     """Return slurm.conf and plugstack.conf with all that they include, the folders of include patterns, the files next
     to them, and this package's job_submit.lua. Missing files are left out."""
-    seen = () if isinstance(text, Unseen) else (_from(path, root) for path in text.files)
+    seen = () if isinstance(text, UnknownFact) else (_from(path, root) for path in text.files)
     paths = [*seen, *_plugstack(plugstack, root), *(f"{folder}/{name}" for name in OTHER_FILES), LUA]
     found = (programs.read_file_fact(path, root) for path in dict.fromkeys(paths))
     return tuple(one for one in found if one is not None)

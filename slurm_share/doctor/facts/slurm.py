@@ -27,7 +27,7 @@ from ...slurm.conf import READS_CONF, may_be_file, objection_of, read_conf, read
 from ...slurm.conf_text import ConfText
 from ...slurm.gpu_limits import read_gpu_limits
 from . import lua, programs, scripts
-from .records import Mount, Role, SharedJob, SiteNode, SitePartition, SlurmFacts, Unseen, Values
+from .records import Mount, Role, SharedJob, SiteNode, SitePartition, SlurmFacts, UnknownFact, Values
 from .system import Ask
 
 COMMAND_S = 10.0
@@ -82,19 +82,19 @@ def find_conf(environ: Mapping[str, str], root: Path = Path("/")) -> str:
     return ""
 
 
-def read_written(file: str, root: Path = Path("/")) -> ConfText | Unseen:
+def read_written(file: str, root: Path = Path("/")) -> ConfText | UnknownFact:
     """Return slurm.conf or a companion file, with the files that it includes."""
     if not file:
-        return Unseen("there is no slurm.conf on this host")
+        return UnknownFact("there is no slurm.conf on this host")
     try:
         return read_conf(root / file.lstrip("/"))
     except ConfigError as error:
-        return Unseen(str(error))
+        return UnknownFact(str(error))
 
 
-def values_of(text: ConfText | Unseen) -> Values | Unseen:
+def values_of(text: ConfText | UnknownFact) -> Values | UnknownFact:
     """Return the settings in a file by lower-case key, without lines about single nodes or partitions."""
-    if isinstance(text, Unseen):
+    if isinstance(text, UnknownFact):
         return text
     found: dict[str, tuple[str, ...]] = {}
     for line in text.lines:
@@ -179,7 +179,7 @@ def expand(nodes: str) -> tuple[str, ...]:
 def read_slurm(
     ask: Ask,
     file: str,
-    text: ConfText | Unseen,
+    text: ConfText | UnknownFact,
     node: str,
     roles: Collection[Role],
     root: Path = Path("/"),
@@ -199,7 +199,7 @@ def read_slurm(
 
 
 def read_configured(
-    file: str, text: ConfText, objection: str | Unseen, root: Path = Path("/"), coming: Mapping[str, str] = {}
+    file: str, text: ConfText, objection: str | UnknownFact, root: Path = Path("/"), coming: Mapping[str, str] = {}
 ) -> SlurmFacts:
     """Return what Slurm's files say, as `slurm-share install` would leave them. No daemon is asked.
 
@@ -217,8 +217,8 @@ def read_configured(
         file=file,
         written=values_of(text),
         objection=objection,
-        live=Unseen("the files are read, and no controller is asked"),
-        nodes=Unseen("nodes register themselves") if text.value("MaxNodeCount") else nodes,
+        live=UnknownFact("the files are read, and no controller is asked"),
+        nodes=UnknownFact("nodes register themselves") if text.value("MaxNodeCount") else nodes,
         partitions=partitions,
         written_gres=gres,
         written_partitions=options,
@@ -237,15 +237,15 @@ def _named(nodes: str, known: Collection[str], text: ConfText) -> tuple[str, ...
 
 def read_files(
     facts: SlurmFacts,
-    text: ConfText | Unseen,
+    text: ConfText | UnknownFact,
     roles: Collection[Role],
     root: Path = Path("/"),
     mounts: Sequence[Mount] = (),
     coming: Mapping[str, str] = {},
 ) -> SlurmFacts:
     """Add the facts of the files that slurm.conf names, and of those beside it."""
-    source, file = facts.written if isinstance(facts.live, Unseen) else facts.live, facts.file
-    if isinstance(source, Unseen):
+    source, file = facts.written if isinstance(facts.live, UnknownFact) else facts.live, facts.file
+    if isinstance(source, UnknownFact):
         return facts
     folder = os.path.dirname(file) if file else "/etc/slurm"  # noqa: PTH120
     stack = source.get("plugstackconfig", (f"{folder}/plugstack.conf",))[-1]
@@ -272,7 +272,7 @@ def read_files(
     return replace(facts, scripts=scripts.read_scripts(facts, source, roles, folder, root, mounts))
 
 
-def _controller_scripts(source: Values, folder: str, root: Path) -> tuple[tuple[str, str | Unseen], ...]:
+def _controller_scripts(source: Values, folder: str, root: Path) -> tuple[tuple[str, str | UnknownFact], ...]:
     found = (value for key in ("prologslurmctld", "epilogslurmctld") for value in source.get(key, ()))
     paths = (path if path.startswith("/") else f"{folder}/{path}" for path in found)
     return tuple((path, text) for path in dict.fromkeys(paths) if (text := _seen(path, root)) is not None)
@@ -302,7 +302,7 @@ def read_munge(info: str, root: Path = Path("/")) -> str:
     return ""
 
 
-NOT_HERE = Unseen("this is no controller")
+NOT_HERE = UnknownFact("this is no controller")
 
 
 def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs: Collection[int] | None) -> SlurmFacts:
@@ -325,7 +325,7 @@ def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs
             facts,
             live=live,
             down=down,
-            skew_s=Unseen("scontrol does not say when it was answered") if as_of is None else now - as_of,
+            skew_s=UnknownFact("scontrol does not say when it was answered") if as_of is None else now - as_of,
             differs=compared if compared.startswith("Different") else "",
         )
         if "controller" in roles:
@@ -349,7 +349,7 @@ def _asked(facts: SlurmFacts, ask: Ask, node: str, roles: Collection[Role], jobs
 
 
 def _unasked(facts: SlurmFacts, why: str, down: tuple[str, ...]) -> SlurmFacts:
-    not_there = Unseen(why)
+    not_there = UnknownFact(why)
     return replace(
         facts, live=not_there, down=down, skew_s=not_there, nodes=not_there, partitions=not_there, jobs_here=not_there
     )
@@ -374,7 +374,7 @@ def _with_jobs(facts: SlurmFacts, ask: Ask, node: str, jobs: Collection[int] | N
         else:
             text = _answer(ask, argv)
     except CommandError as error:
-        return replace(facts, jobs_here=Unseen(str(error)))
+        return replace(facts, jobs_here=UnknownFact(str(error)))
     here = tuple(job for job, nodes, _ in parse_jobs(text) if node in expand(nodes))
     shared = tuple(shared for job, _, shared in parse_jobs(text) if shared is not None and job in here)
     return replace(facts, jobs_here=frozenset(here), shared_here=shared, are_all_jobs=not few)
@@ -391,7 +391,7 @@ def _with_limits(facts: SlurmFacts, live: Values, ask: Ask) -> SlurmFacts:
     try:
         limits = read_gpu_limits(ask, live.get("clustername", ("",))[-1], listed("accountingstorageenforce"))
     except CommandError as error:
-        return replace(facts, gpu_limits=Unseen(str(error)))
+        return replace(facts, gpu_limits=UnknownFact(str(error)))
     return replace(facts, gpu_limits=limits)
 
 
@@ -408,27 +408,29 @@ ANSWERS = {"shares nothing": "on", "only observes": "observe", "is switched off"
 def _with_mode(facts: SlurmFacts, ask: Ask, node: str) -> SlurmFacts:
     """Ask the controller's job_submit.lua for its mode: other hosts cannot see the controller's files."""
     partition = ""
-    if not isinstance(facts.nodes, Unseen) and (here := next((one for one in facts.nodes if one.name == node), None)):
+    if not isinstance(facts.nodes, UnknownFact) and (
+        here := next((one for one in facts.nodes if one.name == node), None)
+    ):
         if "gpu" not in here.gres or not here.partitions:
-            return replace(facts, controller_mode=Unseen("no partition of this node has GPUs"))
+            return replace(facts, controller_mode=UnknownFact("no partition of this node has GPUs"))
         partition = here.partitions[0]
     where = ("-p", partition) if partition else ()
     try:
         done = ask([*QUESTION, *where, "--wrap", "true"])
     except CommandError as error:
-        return replace(facts, controller_mode=Unseen(str(error)))
+        return replace(facts, controller_mode=UnknownFact(str(error)))
     return replace(facts, controller_mode=parse_mode(done.stderr), asked_partition=partition)
 
 
-def parse_mode(said: str) -> str | Unseen:
+def parse_mode(said: str) -> str | UnknownFact:
     """Return the controller's mode from sbatch's output."""
     for words, mode in ANSWERS.items():
         if words in said:
             return mode
     if "option" in said and "share-gpu" in said:
-        return Unseen("sbatch on this host does not know --share-gpu, by which the controller would be asked")
+        return UnknownFact("sbatch on this host does not know --share-gpu, by which the controller would be asked")
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return Unseen(f"the controller's job_submit.lua does not tell its mode: {lines[-1] if lines else 'no answer'}")
+    return UnknownFact(f"the controller's job_submit.lua does not tell its mode: {lines[-1] if lines else 'no answer'}")
 
 
 FEW_JOBS = 4
@@ -449,14 +451,14 @@ def parse_jobs(text: str) -> Iterator[tuple[int, str, SharedJob | None]]:
             yield number, nodes.strip(), found
 
 
-def _objection(ask: Ask, file: str) -> str | Unseen:
+def _objection(ask: Ask, file: str) -> str | UnknownFact:
     """Return why Slurm's programs cannot read slurm.conf; "": they can."""
     if not file:
-        return Unseen("there is no slurm.conf on this host")
+        return UnknownFact("there is no slurm.conf on this host")
     try:
         return objection_of(ask(READS_CONF))
     except CommandError as error:
-        return Unseen(str(error))
+        return UnknownFact(str(error))
 
 
 def _lua_settings(root: Path, coming: Mapping[str, str]) -> str:
@@ -464,16 +466,16 @@ def _lua_settings(root: Path, coming: Mapping[str, str]) -> str:
     return "" if str(config_file.with_name(lua_settings.NAME)) in coming else lua_settings.problem(config_file)
 
 
-def _lua_problem(path: str, root: Path, coming: Mapping[str, str]) -> str | Unseen:
+def _lua_problem(path: str, root: Path, coming: Mapping[str, str]) -> str | UnknownFact:
     return "" if path in coming else lua.read_problem(path, root)
 
 
-def _version(ask: Ask) -> str | Unseen:
+def _version(ask: Ask) -> str | UnknownFact:
     try:
         version = parse_version(ask(["scontrol", "--version"]).stdout)
     except CommandError as error:
-        return Unseen(str(error))
-    return Unseen("scontrol does not say its version") if version is None else version
+        return UnknownFact(str(error))
+    return UnknownFact("scontrol does not say its version") if version is None else version
 
 
 # --- Files beside slurm.conf -----------------------------------------------------------------------------------------
@@ -481,7 +483,7 @@ def _version(ask: Ask) -> str | Unseen:
 
 def _plugstack(
     path: str, root: Path, coming: Mapping[str, str] = {}, *, is_needed: bool
-) -> tuple[str, ...] | Unseen | None:
+) -> tuple[str, ...] | UnknownFact | None:
     """Return the lines of plugstack.conf. A carriage return, which slurm.conf ignores, is part of a name here
     (plugstack.c)."""
     if is_needed and path not in coming and _seen(path, root) is None:
@@ -493,31 +495,31 @@ def _plugstack(
             for file in found.files
         }
     except ConfigError as error:
-        return Unseen(str(error))
+        return UnknownFact(str(error))
     return tuple(line.text + ("\r" if written[line.file][line.last - 1].endswith("\r") else "") for line in found.lines)
 
 
-def _containers(source: Values, folder: str, root: Path) -> str | Unseen:
+def _containers(source: Values, folder: str, root: Path) -> str | UnknownFact:
     """Return the text of the file that gives jobs folders of their own; "": there is none."""
     kinds = (source.get(key.lower(), ("",))[-1] for key in job_folders.KEYS)
     name = next(filter(None, map(job_folders.file_of, kinds)), "")
     return _seen(f"{folder}/{name}", root) or "" if name else ""
 
 
-def _seen(path: str, root: Path) -> str | Unseen | None:
+def _seen(path: str, root: Path) -> str | UnknownFact | None:
     """Return the text of a file; None: it is missing."""
     file = root / path.lstrip("/")
     try:
         if not stat.S_ISREG(file.stat().st_mode):
-            return Unseen(f"{path} is no plain file")
+            return UnknownFact(f"{path} is no plain file")
         with file.open("rb") as stream:
             return stream.read(MOST_BYTES).decode("utf-8", "replace")
     except FileNotFoundError:
         return None
     except OSError as error:
-        return Unseen(f"{path} cannot be read ({error.strerror})")
+        return UnknownFact(f"{path} cannot be read ({error.strerror})")
 
 
 def _text(path: str, root: Path) -> str | None:
     found = _seen(path, root)
-    return None if isinstance(found, Unseen) else found
+    return None if isinstance(found, UnknownFact) else found

@@ -20,7 +20,7 @@ from ...core.settings import Settings
 from ...node import processes
 from ...share import Examination, Health, Host, Ledger, LedgerJob, Plan, ledger_file, registry, user_folder
 from . import programs, system
-from .records import FileFact, LostPath, Mount, StateFacts, Unseen
+from .records import FileFact, LostPath, Mount, StateFacts, UnknownFact
 
 
 def paths_of(state_root: str, root: Path) -> Paths:
@@ -29,7 +29,7 @@ def paths_of(state_root: str, root: Path) -> Paths:
 
 
 def read_state(settings: Settings, state_root: str, root: Path = Path("/"), mounts: Sequence[Mount] = ()) -> StateFacts:
-    """Return the state of this node. What only root can read is Unseen to others."""
+    """Return the state of this node. What only root can read is UnknownFact to others."""
     paths = paths_of(state_root, root)
     user, log = f"{state_root}/{names.USER_FOLDER}", settings.log_file
     ledger, broken = _ledger(paths, root)
@@ -47,7 +47,7 @@ def read_state(settings: Settings, state_root: str, root: Path = Path("/"), moun
         broken=broken,
         folders=_folders(paths),
         live_jobs=frozenset(job.job_id for job in processes.read_live_jobs(root / "proc")),
-        abandoned=() if isinstance(ledger, Unseen) else _abandoned(ledger, root),
+        abandoned=() if isinstance(ledger, UnknownFact) else _abandoned(ledger, root),
         now=time.time(),
         uptime_s=time.clock_gettime(time.CLOCK_BOOTTIME),
         log=programs.read_file_fact(log, root, mounts) if log else None,
@@ -55,7 +55,7 @@ def read_state(settings: Settings, state_root: str, root: Path = Path("/"), moun
         log_problem=problem,
         has_journal=(root / core_log.JOURNAL.lstrip("/")).is_socket(),
         log_free_percent=system.read_free_percent((root / log.lstrip("/")).parent) if log else None,
-        lost=() if isinstance(ledger, Unseen) else still_lost(read_lost(ledger, paths), paths, root),
+        lost=() if isinstance(ledger, UnknownFact) else still_lost(read_lost(ledger, paths), paths, root),
         folders_of_root=_folders_of_root(paths, state_root, root),
         lock_holder=read_lock_holder(paths.ledger_lock, root / "proc"),
         helper_folder=programs.read_file_fact(names.HELPER_FOLDER, root, mounts),
@@ -68,19 +68,19 @@ def read_job_ids(state_root: str, root: Path = Path("/")) -> frozenset[int]:
     """Return all jobs that this node knows, to ask Slurm about them."""
     paths = paths_of(state_root, root)
     ledger, _ = _ledger(paths, root)
-    known = [] if isinstance(ledger, Unseen) else [*ledger.jobs, *(one.job for one in ledger.leaving)]
+    known = [] if isinstance(ledger, UnknownFact) else [*ledger.jobs, *(one.job for one in ledger.leaving)]
     live = (job.job_id for job in processes.read_live_jobs(root / "proc"))
     return frozenset((*(job.job_id for job in known), *(job for job, _ in _folders(paths)), *live))
 
 
-def _ledger(paths: Paths, root: Path) -> tuple[Ledger | Unseen, str]:
+def _ledger(paths: Paths, root: Path) -> tuple[Ledger | UnknownFact, str]:
     try:
         boot_id = ledger_file.read_boot_id(root / str(ledger_file.BOOT_ID_FILE).lstrip("/"))
         return ledger_file.read_ledger(paths, boot_id), ""
     except StateError as error:
-        return Unseen(str(error)), str(error)
+        return UnknownFact(str(error)), str(error)
     except OSError as error:
-        return Unseen(f"the ledger is for root's eyes ({error.strerror})"), ""
+        return UnknownFact(f"the ledger is for root's eyes ({error.strerror})"), ""
 
 
 def _abandoned(ledger: Ledger, root: Path) -> tuple[LedgerJob, ...]:
@@ -114,8 +114,8 @@ def _folders_of_root(paths: Paths, state_root: str, root: Path) -> tuple[FileFac
 def still_lost(lost: Collection[LostPath], paths: Paths, root: Path) -> tuple[LostPath, ...]:
     """Return the missing files of jobs that are still in the ledger. An Epilog removes a job's folder, then its line in
     the ledger."""
-    ledger = _ledger(paths, root)[0] if lost else Unseen("not needed")
-    here = () if isinstance(ledger, Unseen) else {job.job_id for job in ledger.jobs}
+    ledger = _ledger(paths, root)[0] if lost else UnknownFact("not needed")
+    here = () if isinstance(ledger, UnknownFact) else {job.job_id for job in ledger.jobs}
     return tuple(one for one in lost if one.job_id in here)
 
 
@@ -144,7 +144,7 @@ def _wanted(job: LedgerJob, paths: Paths) -> Iterator[str]:
 
 
 def read_backends(
-    host: Host, mounts: Sequence[Mount], *, driver: str | Unseen, ledger: Ledger | Unseen, asks_daemons: bool
+    host: Host, mounts: Sequence[Mount], *, driver: str | UnknownFact, ledger: Ledger | UnknownFact, asks_daemons: bool
 ) -> tuple[Mapping[str, Health], tuple[LostPath, ...]]:
     """Return the health of each backend by name, and the missing files of daemons that jobs need. Daemons are searched
     only if the ledger tells which jobs have them."""
@@ -152,10 +152,10 @@ def read_backends(
     examination = Examination(
         driver,
         lambda path: programs.read_file_fact(path, root, mounts),
-        () if isinstance(ledger, Unseen) else read_plans(ledger, paths),
+        () if isinstance(ledger, UnknownFact) else read_plans(ledger, paths),
         asks_daemons,
     )
-    of = () if isinstance(ledger, Unseen) else None
+    of = () if isinstance(ledger, UnknownFact) else None
     found = {one.name: one.health(host, of, examination=examination) for one in registry.every()}
     lost = [LostPath(*one) for health in found.values() for one in health.lost]
     return found, still_lost(lost, paths, root)

@@ -16,7 +16,7 @@ from ...mps import device_guard
 from ...mps.rules import cgroups
 from ...node import host
 from ...slurm.rules.node_name import name_of_option
-from .records import HostFacts, Mount, Unseen
+from .records import HostFacts, Mount, UnknownFact
 
 Ask = Callable[[Sequence[str]], Finished]
 """Runs a program for some seconds at most. Raises CommandError if it is missing or does not end."""
@@ -29,7 +29,7 @@ _ADOPTS = re.compile(r"^[^#\n]*pam_slurm_adopt", re.MULTILINE)
 
 
 def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
-    """Return the facts of the operating system; unknown ones are Unseen with the reason."""
+    """Return the facts of the operating system; unknown ones are UnknownFact with the reason."""
     running = _running(root)
     daemons = frozenset(running)
     slurmd = running.get("slurmd")
@@ -41,7 +41,7 @@ def read_host(ask: Ask, state_root: str, root: Path = Path("/")) -> HostFacts:
         open_files=_open_files(slurmd, root),
         ptrace_scope=_ptrace_scope(root),
         unheld=read_unheld(None if slurmd is None else slurmd.pid, root),
-        removes_ipc=_removes_ipc(ask) if "systemd-logind" in daemons else Unseen("no systemd-logind runs here"),
+        removes_ipc=_removes_ipc(ask) if "systemd-logind" in daemons else UnknownFact("no systemd-logind runs here"),
         adopt_files=_adopting(root),
         selinux=_label(state_root, root),
         shm_mode=_mode(root / "dev/shm"),
@@ -82,35 +82,35 @@ def _running(root: Path) -> dict[str, host.HostProcess]:
     return found
 
 
-def _open_files(slurmd: host.HostProcess | None, root: Path) -> int | Unseen:
+def _open_files(slurmd: host.HostProcess | None, root: Path) -> int | UnknownFact:
     """Return slurmd's limit. Not from psutil: that asks prlimit(2), which answers root only, and ignores `root`."""
     if slurmd is None:
-        return Unseen("no slurmd runs here")
+        return UnknownFact("no slurmd runs here")
     try:
         match = _OPEN_FILES.search((root / f"proc/{slurmd.pid}/limits").read_bytes())
     except OSError as error:
-        return Unseen(f"slurmd's limits are for root to see ({error.strerror})")
+        return UnknownFact(f"slurmd's limits are for root to see ({error.strerror})")
     if match is None:
-        return Unseen("the kernel does not tell slurmd's limits")
+        return UnknownFact("the kernel does not tell slurmd's limits")
     return _UNLIMITED if match[1] == b"unlimited" else int(match[1])
 
 
-def _ptrace_scope(root: Path) -> int | Unseen:
+def _ptrace_scope(root: Path) -> int | UnknownFact:
     text = _text(root / "proc/sys/kernel/yama/ptrace_scope").strip()
     scope = numbers.whole(text)
-    return Unseen("this kernel has no Yama") if scope is None else scope
+    return UnknownFact("this kernel has no Yama") if scope is None else scope
 
 
-def _removes_ipc(ask: Ask) -> bool | Unseen:
+def _removes_ipc(ask: Ask) -> bool | UnknownFact:
     """Ask logind for RemoveIPC: its default is set when it is built, and differs between systems."""
     place = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager", "RemoveIPC")
     try:
         done = ask(["busctl", "get-property", *place])
     except CommandError as error:
-        return Unseen(f"logind was not asked: {error}")
+        return UnknownFact(f"logind was not asked: {error}")
     values = done.stdout.split()
     if done.code or values[:1] != ["b"] or len(values) != 2:
-        return Unseen("logind does not say")
+        return UnknownFact("logind does not say")
     return values[1] == "true"
 
 
@@ -134,7 +134,7 @@ def _label(path: str, root: Path) -> str | None:
 
 def missed(why: str) -> HostFacts:
     """Return the facts if none of them could be read."""
-    not_seen = Unseen(why)
+    not_seen = UnknownFact(why)
     return HostFacts(missed=why, open_files=not_seen, ptrace_scope=not_seen, unheld=not_seen, removes_ipc=not_seen)
 
 
@@ -196,13 +196,13 @@ WHAT = {
 }
 
 
-def read_unheld(slurmd: int | None, root: Path = Path("/")) -> tuple[str, ...] | Unseen:
+def read_unheld(slurmd: int | None, root: Path = Path("/")) -> tuple[str, ...] | UnknownFact:
     """Return a short description of each limit of users' MPS daemons that cannot be enforced.
 
     slurmd: its pid; the hooks that start daemons have its rights.
     """
     if os.geteuid() != 0:
-        return Unseen("whether limits hold is for root to see")
+        return UnknownFact("whether limits hold is for root to see")
     mount = str(root / "sys/fs/cgroup")
     trees = [controller for controller, _ in cgroup_paths.trees(mount)]
     is_v2 = trees == [""]

@@ -98,7 +98,7 @@ class Hours(Struct, frozen=True):
         return self.low + self.high
 
 
-class Advised(Struct, frozen=True):
+class AdviceHours(Struct, frozen=True):
     """An advice to run another number of tasks, and for how many node-hours it was given."""
 
     now: int
@@ -123,7 +123,7 @@ class Use(Struct, frozen=True, kw_only=True):
     """Mean load of the CPUs that the user had; None: not known."""
     gpu_percent: float | None = None
     """Mean load of the GPUs that the user had; None: not known."""
-    advised: Advised | None = None
+    advised: AdviceHours | None = None
     """The advice that was given for the most hours; None: there was none."""
     cpu_only_bad: float = 0.0
     """Node-hours of low or high CPU load on nodes of which the user had no GPU."""
@@ -204,7 +204,7 @@ class _Sums:
             gpu=self.gpu.hours(),
             cpu_percent=self.cpu.percent(),
             gpu_percent=self.gpu.percent(),
-            advised=None if most is None else Advised(*most[0], _rounded(most[1])),
+            advised=None if most is None else AdviceHours(*most[0], _rounded(most[1])),
             cpu_only_bad=_rounded(self.cpu_only_bad),
         )
 

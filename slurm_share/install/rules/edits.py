@@ -91,7 +91,7 @@ def difference(name: str, before: str, after: str) -> str:
 # --- One value on one line, whose comment, blanks and other values stay -----------------------------------------------
 
 
-class Unclear(ValueError):
+class UnclearLine(ValueError):
     """A line that cannot be edited safely; the text is a sentence."""
 
 
@@ -101,7 +101,7 @@ def extended(texts: Mapping[str, str], line: ConfLine, key: str, value: str, mar
     file, have = str(line.file), line.get(key) or ""
     places = list(_places(texts[file].split("\n"), line, key, have))
     if len(places) != 1:
-        raise Unclear(
+        raise UnclearLine(
             f"{file}, line {line.number}: {key}={have} is not on one line, once; write it so, or make it "
             f"{key}={value} by hand, then run this again"
         )

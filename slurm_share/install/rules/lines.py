@@ -15,7 +15,7 @@ from ...slurm.gpu_limits import GpuLimit, explain
 from . import hosts, shards
 from . import lua as rule_lua
 from .choices import ALLOC, INTERACTIVE_STEP, MANAGED, PARTIAL, OpenChoice, open_choices
-from .edits import Unclear, end_of, extended
+from .edits import UnclearLine, end_of, extended
 
 MARK = "# slurm-share: put here by `slurm-share install --apply`, taken back by `--undo`"
 _MOST_LIMITS = 6
@@ -23,7 +23,7 @@ OLDEST = (24, 11)
 """The first release that accepts several Prolog= lines; older ones silently use the last."""
 
 
-class Present(Struct, frozen=True):
+class SlurmFiles(Struct, frozen=True):
     """A site's Slurm files, as read from this host."""
 
     slurm: ConfText
@@ -59,7 +59,7 @@ class SiteLines(Struct, frozen=True):
     shown."""
 
 
-def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str] = ()) -> SiteLines:
+def site_lines(present: SlurmFiles, shards_per_gpu: int = 0, taken: Collection[str] = ()) -> SiteLines:
     """Return the missing lines; empty if the site is complete. `shards_per_gpu` 0: no shards. `taken`: values of
     `--with`."""
     refusals = list(_refusals(present, shards_per_gpu))
@@ -88,7 +88,7 @@ def site_lines(present: Present, shards_per_gpu: int = 0, taken: Collection[str]
     for each in wanted:
         try:
             edits += each
-        except Unclear as unclear:  # report this edit and go on with the others
+        except UnclearLine as unclear:  # report this edit and go on with the others
             refusals.append(str(unclear))
     if not any(OBJECT in line.text for line in present.plugstack.lines):
         edits.append(Edit(str(present.plugstack.file), f"optional {PLUGIN}", word=PLUGIN))
@@ -119,7 +119,7 @@ def _replaced_twice(edits: Sequence[Edit]) -> Edit | None:
     return None
 
 
-def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
+def _refusals(present: SlurmFiles, shards_per_gpu: int) -> Iterator[str]:
     for path in present.slurm.missing:
         yield f"{present.slurm.file} includes {path}, which is not there: Slurm itself would not start; make it"
     if site.runs_in_job(_lower(present.slurm.listed("PrologFlags"))):
@@ -152,7 +152,7 @@ def _refusals(present: Present, shards_per_gpu: int) -> Iterator[str]:
         )
 
 
-def _hooks(present: Present, *, is_partial: bool) -> Iterator[Edit]:
+def _hooks(present: SlurmFiles, *, is_partial: bool) -> Iterator[Edit]:
     """Yield the lines for our hooks. Our Epilog runs before the site's, whose failure would skip it; our Prolog runs
     after the site's, when the GPUs are ready. Slurm runs several lines in order, and the files of one pattern in
     reverse."""
@@ -173,7 +173,7 @@ def _hooks(present: Present, *, is_partial: bool) -> Iterator[Edit]:
             yield _neighbour(present, others[0], f"{key}={ours}", key, ours, after=False)
 
 
-def _starts(present: Present, value: str, ours: str) -> bool:
+def _starts(present: SlurmFiles, value: str, ours: str) -> bool:
     name = ours.rsplit("/", 1)[1]
     if value in hosts.WRAPPERS.values():
         return value == hosts.WRAPPERS["Prolog" if ours == PROLOG else "Epilog"]
@@ -185,13 +185,13 @@ def _names_a_wrapper(slurm: ConfText) -> bool:
     return any(value.rpartition("/")[2] in hosts.WRAPPERS.values() for value in named)
 
 
-def _neighbour(present: Present, line: ConfLine, add: str, key: str, marker: str, *, after: bool) -> Edit:
+def _neighbour(present: SlurmFiles, line: ConfLine, add: str, key: str, marker: str, *, after: bool) -> Edit:
     file = str(line.file)
     at = moved_out(present.texts[file], line.last + 1 if after else line.number, after=after)
     return Edit(file, add, key, marker, at=0 if at > end_of(present.texts[file]) else at)
 
 
-def _list_with(present: Present, key: str, marker: str, has: Callable[[frozenset[str]], bool]) -> Iterator[Edit]:
+def _list_with(present: SlurmFiles, key: str, marker: str, has: Callable[[frozenset[str]], bool]) -> Iterator[Edit]:
     """Yield the edit that adds a value to a list, on the last line of that key."""
     if has(_lower(present.slurm.listed(key))):
         return
@@ -214,7 +214,7 @@ def _with_comment(edits: Sequence[Edit], *files: str) -> Iterator[Edit]:
         yield edit
 
 
-def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Iterator[str]:
+def _advice(present: SlurmFiles, edits: Sequence[Edit], shards_per_gpu: int) -> Iterator[str]:
     slurm = present.slurm
     if "enable_configless" in _lower(slurm.listed("SlurmctldParameters")):
         yield (
@@ -247,10 +247,10 @@ def _advice(present: Present, edits: Sequence[Edit], shards_per_gpu: int) -> Ite
         yield "nodes take a new GresTypes only with their gres.conf: copy both files before the reconfigure"
 
 
-def _others_gpus(present: Present) -> Iterator[str]:
+def _others_gpus(present: SlurmFiles) -> Iterator[str]:
     try:
         others = shards.other_vendors(present.slurm, present.gres)
-    except Unclear:  # reported as a refusal already
+    except UnclearLine:  # reported as a refusal already
         return
     if others:
         yield f"NodeName={', NodeName='.join(others)}: these GPUs are not NVIDIA's and get no shards"
@@ -269,7 +269,7 @@ def _has_gpus(slurm: ConfText, partition: ConfLine) -> bool:
             nodes == ["ALL"] or any(shards.overlap(node, line.pairs[0][1]) for node in nodes)
             for line, _ in shards.gpu_lines(slurm)
         )
-    except Unclear:
+    except UnclearLine:
         return True
 
 

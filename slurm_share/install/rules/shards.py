@@ -9,7 +9,7 @@ from ...core import nodelist
 from ...core.errors import UsageError
 from ...share import site
 from ...slurm.conf_text import ConfLine, ConfText, Edit
-from .edits import Unclear, extended
+from .edits import UnclearLine, extended
 
 SHARDS_PER_GPU = 720720
 """Divisible by every number of tasks from 1 to 16."""
@@ -33,7 +33,7 @@ def has_gpus(slurm: ConfText) -> bool:
     """Return whether any node has GPUs; True if a Gres cannot be parsed."""
     try:
         return any(True for _ in gpu_lines(slurm))
-    except Unclear:
+    except UnclearLine:
         return True
 
 
@@ -79,9 +79,9 @@ def _files(nodes: str, kind: str, count: int, gres: ConfText) -> dict[str, int]:
             try:
                 found[file] = len(nodelist.parse_paths(file))
             except UsageError as error:
-                raise Unclear(str(error)) from error
+                raise UnclearLine(str(error)) from error
     if sum(found.values()) != count:
-        raise Unclear(
+        raise UnclearLine(
             f"NodeName={nodes} has GPUs of several types, for which slurmd wants File= in each shard line, and "
             f"{gres.file} does not have the File= of {count} GPUs of type {kind or 'none'}; write its gpu lines with "
             "Type= and File=, then run this again"
@@ -103,7 +103,7 @@ def has_nvidia(slurm: ConfText, gres: ConfText) -> bool:
     """Return whether any node may have NVIDIA GPUs; True if a Gres cannot be parsed."""
     try:
         return any(_nvidia(line.pairs[0][1], given, gres) for line, given in gpu_lines(slurm))
-    except Unclear:
+    except UnclearLine:
         return True
 
 
@@ -146,7 +146,7 @@ def overlap(one: str, other: str) -> bool:
     try:
         return bool(one and other) and not frozenset(nodelist.parse(one)).isdisjoint(nodelist.parse(other))
     except UsageError as error:
-        raise Unclear(str(error)) from error
+        raise UnclearLine(str(error)) from error
 
 
 def _gpus(gres: str) -> list[tuple[str, int]]:
@@ -156,6 +156,6 @@ def _gpus(gres: str) -> list[tuple[str, int]]:
         if one.name != "gpu":
             continue
         if one.count is None:
-            raise Unclear(f"Gres={gres} is not gpu[:TYPE][:COUNT]; write it so, then run this again")
+            raise UnclearLine(f"Gres={gres} is not gpu[:TYPE][:COUNT]; write it so, then run this again")
         found.append((f"{one.kind}:" if one.kind else "", one.count))
     return found

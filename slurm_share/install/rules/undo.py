@@ -10,10 +10,10 @@ from ...share import site
 from ...slurm.conf_text import ConfLine, Edit, parse_named
 from . import lua as rule_lua
 from . import shards as rule_shards
-from .edits import Unclear, take_out, without_values
+from .edits import UnclearLine, take_out, without_values
 
 
-class Undone(Struct, frozen=True):
+class FilesWithoutLines(Struct, frozen=True):
     """A site's files without our lines."""
 
     texts: Mapping[str, str]
@@ -31,7 +31,7 @@ def undone(
     lua_file: str,
     *,
     force: bool = False,
-) -> Undone:
+) -> FilesWithoutLines:
     """Remove the edits `done` (by file) from `texts`. `slurm_files`: slurm.conf and its includes.
 
     `force`: remove our lines whole, even if they were changed.
@@ -71,7 +71,7 @@ def undone(
                     f"{file}: lua is removed from JobSubmitPlugins, because {lua_file} was entirely ours and is removed"
                 )
     notes += _script_notes(lua_file, lua_after)
-    return Undone(after, tuple(by_hand), tuple(notes))
+    return FilesWithoutLines(after, tuple(by_hand), tuple(notes))
 
 
 def _taken(
@@ -128,7 +128,7 @@ def _is_of(edit: Edit, shards: Sequence[ConfLine]) -> bool:
             for one in shards
             if one.pairs[0][0].lower() == "nodename" and one.get("Gres")
         )
-    except Unclear:  # a list that cannot be parsed may contain those nodes
+    except UnclearLine:  # a list that cannot be parsed may contain those nodes
         return True
 
 

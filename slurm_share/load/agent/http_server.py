@@ -18,7 +18,7 @@ import h11
 from ...core import log, numbers
 from ...core.errors import StateError, UsageError, shown
 from .connections import Connections
-from .newest import Newest
+from .newest import NewestSnapshot
 from .socket_server import NO_SAMPLE
 from .tls import CLEAR_TEXT, AgentTls, TlsChannel
 from .token import Token
@@ -53,7 +53,7 @@ class HttpServer:
         self,
         address: str,
         token: Token,
-        newest: Newest,
+        newest: NewestSnapshot,
         metrics: Callable[[], tuple[bytes, str] | None],
         tls: AgentTls | None = None,
     ) -> None:

@@ -15,7 +15,7 @@ from .callers import Caller
 NO_DETAILS = "left out, as requested"
 
 
-class Newest:
+class NewestSnapshot:
     """The newest snapshot and its answers. Used only in the thread of the event loop."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ from ..snapshot import Snapshot
 from . import held
 from .held import HeldGpus
 from .http_server import HttpServer
-from .newest import Newest
+from .newest import NewestSnapshot
 from .socket_server import SocketServer
 from .textfile import Textfile
 from .tls import AgentTls
@@ -238,7 +238,7 @@ async def serve(
     lock = _lock(place.parent)
     try:
         loop = asyncio.get_running_loop()
-        newest, meter = Newest(), Meter()
+        newest, meter = NewestSnapshot(), Meter()
 
         def put(snapshot: Snapshot) -> None:
             with contextlib.suppress(RuntimeError):  # the loop has ended, and the agent ends
@@ -271,7 +271,7 @@ async def serve(
 
 async def _attend(
     settings: Settings,
-    newest: Newest,
+    newest: NewestSnapshot,
     meter: Meter,
     sampling: Sampling,
     textfile: Textfile | None,
@@ -297,13 +297,13 @@ async def _attend(
             say(as_text(meter.read()))
 
 
-def _page(newest: Newest, meter: Meter) -> bytes | None:
+def _page(newest: NewestSnapshot, meter: Meter) -> bytes | None:
     """Return the metrics; None before the first sample."""
     body = newest.derived("metrics", metrics.render)
     return None if body is None else body + metrics.render_cost(meter.read(), newest.node)
 
 
-async def _http(settings: Settings, newest: Newest, meter: Meter) -> HttpServer | None:
+async def _http(settings: Settings, newest: NewestSnapshot, meter: Meter) -> HttpServer | None:
     """Start the HTTP server; return None if it is not configured or cannot start, which is logged."""
     if not settings.agent_http:
         return None

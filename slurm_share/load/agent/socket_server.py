@@ -19,7 +19,7 @@ from . import callers
 from .callers import Caller
 from .client import QUESTION_MAX_BYTES, Question, Reply
 from .connections import Connections
-from .newest import Newest
+from .newest import NewestSnapshot
 
 MOST = 128
 """Most connections at once."""
@@ -38,7 +38,7 @@ _decoder = msgspec.json.Decoder(Question)
 class SocketServer:
     """Serve the local socket in the event loop."""
 
-    def __init__(self, path: Path, newest: Newest, operators_group: str) -> None:
+    def __init__(self, path: Path, newest: NewestSnapshot, operators_group: str) -> None:
         self._path = path
         self._newest = newest
         self._operators_group = operators_group

@@ -22,7 +22,7 @@ CLOSED = KEPT_BACK | {"DOWN", "DRAIN", "FAIL", "ERROR", "UNKNOWN", "FUTURE"}
 """Slurm's states of nodes that start no job now, so that nothing of them is free."""
 
 
-class Figures(Struct, frozen=True, gc=False, kw_only=True):
+class NodeFigures(Struct, frozen=True, gc=False, kw_only=True):
     """The figures of one node, not rounded. None: not known."""
 
     name: str
@@ -99,13 +99,13 @@ def percent(part: float | None, whole: float | None) -> float | None:
     return 100.0 * part / whole if part is not None and whole else None
 
 
-def figures(node: NodeLoad) -> Figures:
+def figures(node: NodeLoad) -> NodeFigures:
     """Return the figures of a node from Slurm's record and its snapshot."""
     slurm, snapshot = node.slurm, node.snapshot
     if snapshot is None:
         if slurm is None:
-            return Figures(name=node.name)
-        return Figures(
+            return NodeFigures(name=node.name)
+        return NodeFigures(
             name=node.name,
             cpus=slurm.cpus,
             cpus_used=slurm.cpus_allocated,
@@ -137,7 +137,7 @@ def figures(node: NodeLoad) -> Figures:
     idle_gpus, is_idle_partial = (None, False) if node.held_gpus is None else idle.count(node.held_gpus)
     if not count:
         idle_gpus = 0
-    return Figures(
+    return NodeFigures(
         name=node.name,
         cpus=slurm.cpus if slurm is not None else snapshot.cpus,
         cpus_used=None if slurm is None else slurm.cpus_allocated,
@@ -179,7 +179,7 @@ def tasks_on(snapshot: Snapshot, gpu: GpuLoad) -> tuple[ProcessLoad, ...]:
 
 # --- Choosing and sorting ---------------------------------------------------------------------------------------------
 
-COLUMNS: dict[str, Callable[[Figures], float | None]] = {
+COLUMNS: dict[str, Callable[[NodeFigures], float | None]] = {
     "cores": lambda one: one.cpus,
     "cores_used": lambda one: one.cpus_used,
     "cores_free": lambda one: one.cpus_free,

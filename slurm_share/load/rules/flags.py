@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ...core.text import counted
 from ..snapshot import GpuSums, NodeLoad
-from .figures import Figures, figures
+from .figures import NodeFigures, figures
 from .steps import NO_STEPS
 from .thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
 
@@ -91,7 +91,7 @@ def needs_attention(codes: Iterable[str]) -> bool:
     return severity(codes) in URGENT
 
 
-def flags(node: NodeLoad, known: Figures | None = None, names: Mapping[int, str] | None = None) -> tuple[Flag, ...]:
+def flags(node: NodeLoad, known: NodeFigures | None = None, names: Mapping[int, str] | None = None) -> tuple[Flag, ...]:
     """Return the flags of a node. An unknown value gives none, nor does silence that is expected. `known`: the node's
     figures, if the caller has them. `names`: Slurm's number of a job -> the job as squeue writes it."""
     names = names or {}

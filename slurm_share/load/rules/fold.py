@@ -20,7 +20,7 @@ from ...node.windows import WindowSeries
 from ..snapshot import GpuLoad, GpuUser, JobLoad, Means, OnGpu, ProcessLoad, Snapshot, UserLoad
 from . import rates
 from .gpu_time import GpuTime
-from .history import GpuHistory, Held, NodeHistory, ProcessHistory, Stay
+from .history import GpuHistory, GpuStay, Held, NodeHistory, ProcessHistory
 from .job_load import fold_jobs
 from .sums import NO_MAPS, ONE_SAMPLE, SHORTEST_S, UNREPORTED, add_up, most, rate, uuids, whole
 
@@ -120,9 +120,9 @@ def _gpu_histories(
     return found
 
 
-def _stays(stays: Mapping[int, Stay], there: Iterable[int], now: float) -> dict[int, Stay]:
+def _stays(stays: Mapping[int, GpuStay], there: Iterable[int], now: float) -> dict[int, GpuStay]:
     """Return the stays of the users on a GPU. The stay of a user who left ends when another user is on it."""
-    found = {uid: Stay(stays[uid].since if uid in stays else now, now) for uid in sorted(there)}
+    found = {uid: GpuStay(stays[uid].since if uid in stays else now, now) for uid in sorted(there)}
     return found or {uid: stay for uid, stay in stays.items() if now - stay.at <= KEPT_S}
 
 

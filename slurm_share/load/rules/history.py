@@ -57,7 +57,7 @@ class JobHistory(Struct, frozen=True, kw_only=True):
     """When it was first seen on this node."""
 
 
-class Stay(Struct, frozen=True):
+class GpuStay(Struct, frozen=True):
     """The time a user has been on a GPU."""
 
     since: float
@@ -69,7 +69,7 @@ class Stay(Struct, frozen=True):
 class GpuHistory(GpuWindows[WindowSeries], frozen=True, kw_only=True, omit_defaults=True):
     """The load of a GPU over the last minutes."""
 
-    stays: dict[int, Stay] = field(default_factory=dict)
+    stays: dict[int, GpuStay] = field(default_factory=dict)
     """uid -> stay, of the users on it, or of the last ones."""
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from ...slurm.records import QueuedJob
 from ..snapshot import NodeLoad, Snapshot, Survey
 from . import figures, flags, idle
-from .figures import Figures
+from .figures import NodeFigures
 from .flags import SEVERITIES, URGENT, Flag, Severity, in_order, severity
 
 
@@ -17,7 +17,7 @@ class NodeRow(Struct, frozen=True, gc=False, omit_defaults=True):
     """A node with its figures and flags, computed by the process that reads the survey."""
 
     node: NodeLoad
-    figures: Figures
+    figures: NodeFigures
     flags: tuple[Flag, ...] = ()
     queued_users: tuple[str, ...] = ()
     """Users with jobs there by Slurm's queue, for a silent node."""

@@ -25,7 +25,7 @@ from ..agent import tls
 from ..agent.token import read_operators_token
 from ..rules import visible
 from ..snapshot import Snapshot, SourceName
-from .base import Asked, Source, SourceAnswer
+from .base import Source, SourceAnswer, SourceRequest
 
 AT_ONCE = 200
 """Most connections at the same time: a few silent nodes do not delay the others, and it is below the default limit of
@@ -67,7 +67,7 @@ class AgentsSource(Source):
         self._token = read_operators_token(settings.agent_token_file, "agent_token_file")
         self._tls = tls.caller_context(settings)
 
-    def read(self, asked: Asked, timeout_s: float) -> SourceAnswer:
+    def read(self, asked: SourceRequest, timeout_s: float) -> SourceAnswer:
         """Return the snapshots of the nodes that answer within `timeout_s`, and why the others are silent."""
         found, silent = asyncio.run(self._ask_all(asked, timeout_s))
         notes = []
@@ -84,7 +84,7 @@ class AgentsSource(Source):
             )
         return SourceAnswer(snapshots=found, silent=silent, notes=notes)
 
-    async def _ask_all(self, asked: Asked, timeout_s: float) -> tuple[dict[str, Snapshot], dict[str, str]]:
+    async def _ask_all(self, asked: SourceRequest, timeout_s: float) -> tuple[dict[str, Snapshot], dict[str, str]]:
         found: dict[str, Snapshot] = {}
         silent: dict[str, str] = {}
         waiting = iter(asked.nodes)
@@ -109,7 +109,7 @@ class AgentsSource(Source):
         addresses.close()
         return found, {node: silent.get(node, TIMED_OUT) for node in asked.nodes if node not in found}
 
-    async def _ask(self, addresses: _Addresses, node: str, asked: Asked) -> Snapshot | str:
+    async def _ask(self, addresses: _Addresses, node: str, asked: SourceRequest) -> Snapshot | str:
         whole = asked.details or asked.user  # a user's part is made from the whole
         request = (
             f"GET /snapshot{'' if whole else '?details=no'} HTTP/1.1\r\nHost: {node}:{self._port}\r\n"

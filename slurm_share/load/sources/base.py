@@ -11,7 +11,7 @@ from ...slurm.records import QueuedJob
 from ..snapshot import Snapshot, SourceName
 
 
-class Asked(Struct, frozen=True, kw_only=True):
+class SourceRequest(Struct, frozen=True, kw_only=True):
     """A request for the snapshots of some nodes."""
 
     nodes: tuple[str, ...]
@@ -46,7 +46,7 @@ class Source(Protocol):
         `all_lines`: the request will be for a line of every node, for all users. Default: nothing to start."""
         return
 
-    def read(self, asked: Asked, timeout_s: float) -> SourceAnswer:
+    def read(self, asked: SourceRequest, timeout_s: float) -> SourceAnswer:
         """Return the newest snapshots, after at most `timeout_s`. Raises SlurmShareError if no node can be read; a
         silent node is no error."""
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from ...core.settings import Settings
 from ..agent.watcher import NodeWatcher, this_node
 from ..snapshot import SourceName
-from .base import Asked, Source, SourceAnswer
+from .base import Source, SourceAnswer, SourceRequest
 
 
 class LocalSource(Source):
@@ -19,7 +19,7 @@ class LocalSource(Source):
         self._watcher = watcher or NodeWatcher(this_node(), settings)
         self.node = self._watcher.node
 
-    def read(self, asked: Asked, timeout_s: float) -> SourceAnswer:
+    def read(self, asked: SourceRequest, timeout_s: float) -> SourceAnswer:
         """Return this node's snapshot. Raises UsageError if the caller may not see that user's load."""
         silent = {node: "another node" for node in asked.nodes if node != self.node}
         if self.node not in asked.nodes:

@@ -20,7 +20,7 @@ from .. import metrics
 from ..agent.token import read_operators_token
 from ..rules import visible
 from ..snapshot import Snapshot, SourceName
-from .base import Asked, Source, SourceAnswer
+from .base import Source, SourceAnswer, SourceRequest
 
 if TYPE_CHECKING:
     import ssl
@@ -109,7 +109,7 @@ class PrometheusSource(Source):
             )
         return self._opened
 
-    def read(self, asked: Asked, timeout_s: float) -> SourceAnswer:
+    def read(self, asked: SourceRequest, timeout_s: float) -> SourceAnswer:
         """Return the server's newest snapshots. Raises SlurmShareError if it does not answer as a Prometheus does."""
         wanted, until = set(asked.nodes), Deadline.after(timeout_s)
         begun, self._begun = self._begun, None
@@ -199,7 +199,7 @@ class PrometheusSource(Source):
         return {one.metric.node: one for one in series}
 
     def _notes(
-        self, found: Mapping[str, Snapshot], asked: Asked, silent: Mapping[str, str], now: float
+        self, found: Mapping[str, Snapshot], asked: SourceRequest, silent: Mapping[str, str], now: float
     ) -> tuple[str, ...]:
         notes = []
         ages = {node: now - snapshot.taken for node, snapshot in found.items()}
@@ -224,7 +224,7 @@ _LINE = "|".join(metrics.NODE_LINE)
 _ALL_LINES = f'{{__name__=~"{_LINE}"}}'
 
 
-def _query(asked: Asked) -> str:
+def _query(asked: SourceRequest) -> str:
     names = _DETAILS if asked.details or asked.user else _LINE
     nodes = f",{_node_is(asked.nodes)}" if len(asked.nodes) <= NAMED_NODES else ""
     return f"{{__name__=~{_quoted(names)}{nodes}}}"

@@ -32,7 +32,7 @@ from ..rules.merge import merge
 from ..rules.steps import SurveyStep
 from ..snapshot import Snapshot, SourceName
 from . import srun_command
-from .base import Asked, Source, SourceAnswer
+from .base import Source, SourceAnswer, SourceRequest
 from .frames import Joiner
 from .srun_command import CANCELLED, MEMORY_FULL, SILENCE_S, WAITS, srun_argv, srun_environment, why_ended
 
@@ -158,7 +158,7 @@ class SrunSource(Source):
         self._reader: threading.Thread | None = None
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
-    def read(self, asked: Asked, timeout_s: float) -> SourceAnswer:
+    def read(self, asked: SourceRequest, timeout_s: float) -> SourceAnswer:
         """Return the newest snapshots. Waits only for nodes from which none has arrived yet. Raises UsageError if all
         users' load is wanted: this source has only the caller's."""
         until = Deadline.after(timeout_s)
@@ -389,7 +389,7 @@ class SrunSource(Source):
 
     def _answer(
         self,
-        asked: Asked,
+        asked: SourceRequest,
         own: Sequence[QueuedJob],
         started: Sequence[SurveyStep],
         failed: Mapping[SurveyStep, str],

@@ -22,7 +22,7 @@ from ...slurm import jobs as slurm_jobs
 from ...slurm import nodes as slurm_nodes
 from ...slurm.records import ClusterName, QueuedJob, SlurmNode
 from ..snapshot import NodeLoad, Survey
-from .base import Asked, Source, SourceAnswer
+from .base import Source, SourceAnswer, SourceRequest
 
 REFRESH_S = 60.0
 """Seconds between two queries of Slurm, however often surveys are read."""
@@ -321,7 +321,9 @@ class SurveyReader:
     def _snapshots(self, part: _Part, until: Deadline) -> SourceAnswer:
         user = "" if self._everybody else self._user
         asked = tuple(node for node in part.nodes if node not in part.down)
-        question = Asked(nodes=asked, addresses=part.addresses, jobs=part.jobs, user=user, details=self._details)
+        question = SourceRequest(
+            nodes=asked, addresses=part.addresses, jobs=part.jobs, user=user, details=self._details
+        )
         answer = self._source.read(question, until.left())
         if self._source.name == "srun":
             # A job may have ended or lost a node; Slurm knows that, and a silent step does not.

@@ -15,9 +15,9 @@ from ...core.paths import Paths
 from ...core.records import ProcessIdentity
 from ...core.settings import Settings
 from ..records import Limits
-from ..records import Prepared as Prepared
-from ..records import Remains as Remains
-from ..records import Served as Served
+from ..records import PreparedGpu as PreparedGpu
+from ..records import PreparedGpus as PreparedGpus
+from ..records import UserRemains as UserRemains
 
 TYPE_CHECKING = False  # mypy takes it for True; hooks load this module, and importing `typing` takes time
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...core.process import Deadline
     from ...core.records import Owner
     from ...core.settings import Configuration
-    from ...core.verdicts import CheckVerdict, FileFact, Unseen
+    from ...core.verdicts import CheckVerdict, FileFact, UnknownFact
     from ...node.records import Gpu
     from ..records import Assignment, Ledger, LedgerJob, Slot
 
@@ -75,7 +75,7 @@ class CleanedUp(Struct, frozen=True):
     """Sentences for the hooks' log."""
     problems: tuple[str, ...] = ()
     """Sentences for the job's output: what could not be ended or removed."""
-    remains: tuple[Remains, ...] = ()
+    remains: tuple[UserRemains, ...] = ()
     """What could not be ended or removed; the next hook continues."""
     left: tuple[ProcessIdentity, ...] = ()
     """Processes that got SIGKILL and have not ended yet."""
@@ -118,7 +118,7 @@ class Health(Struct, frozen=True):
 class Examination(Struct, frozen=True):
     """The input of `slurm-share doctor` to `health`, to examine more than the daemons' processes."""
 
-    driver: str | Unseen
+    driver: str | UnknownFact
     read_file: Callable[[str], FileFact | None]
     """Returns who owns a file and who may change it; None: there is no such file."""
     plans: tuple[tuple[LedgerJob, frozenset[str]], ...] = ()
@@ -127,12 +127,12 @@ class Examination(Struct, frozen=True):
     """Whether to ask daemons for their state; meanwhile they answer nobody else."""
 
 
-class Known(Struct, frozen=True):
+class BackendFacts(Struct, frozen=True):
     """The facts of `slurm-share doctor` for a backend's checks, in addition to the backend's Health."""
 
-    config: Configuration | Unseen
-    ledger: Ledger | Unseen
-    driver: str | Unseen
+    config: Configuration | UnknownFact
+    ledger: Ledger | UnknownFact
+    driver: str | UnknownFact
     cuda: tuple[int, int] | None = None
     """The newest CUDA version that the driver supports; None: unknown."""
     has_gpus: bool = True
@@ -145,7 +145,7 @@ class BackendCheck(Struct, frozen=True):
     asks: str
     why: str
     fix: str
-    run: Callable[[Known, Health], Sequence[CheckVerdict]]
+    run: Callable[[BackendFacts, Health], Sequence[CheckVerdict]]
 
 
 class Backend(ABC):
@@ -186,7 +186,7 @@ class Backend(ABC):
     @abstractmethod
     def prepare(
         self, host: Host, owner: Owner, gpus: Sequence[Gpu], in_use: Collection[str], deadline: Deadline
-    ) -> Prepared:
+    ) -> PreparedGpus:
         """Prepare the GPUs for tasks of `owner`: start a daemon on each, or join the existing one.
 
         owner: without supplementary groups. in_use: UUIDs of the GPUs that other jobs of the owner have, whose daemons

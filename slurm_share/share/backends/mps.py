@@ -12,7 +12,7 @@ from ...mps.records import MPS_NAME, MpsPlace
 from .. import user_folder
 from ..records import Assignment, Limits
 from ..rules import mps as rules
-from .base import Backend, CleanedUp, Health, Prepared, Remains, Served
+from .base import Backend, CleanedUp, Health, PreparedGpu, PreparedGpus, UserRemains
 
 TYPE_CHECKING = False  # the modules that talk to daemons are imported when needed: not every shared job has a daemon
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class Mps(Backend):
 
     def prepare(
         self, host: Host, owner: Owner, gpus: Sequence[Gpu], in_use: Collection[str], deadline: Deadline
-    ) -> Prepared:
+    ) -> PreparedGpus:
         # All at the same time. An unhealthy daemon that no other job uses is replaced.
         from ...mps import control as mp_control
         from ...mps import daemons
@@ -251,7 +251,7 @@ def _why_no_daemon_of_hooks(host: Host, program: str) -> str | None:
 # ---- Start ----
 
 
-def _prepare_own(host: Host, owner: Owner, gpus: Sequence[Gpu], deadline: Deadline) -> Prepared:
+def _prepare_own(host: Host, owner: Owner, gpus: Sequence[Gpu], deadline: Deadline) -> PreparedGpus:
     """Start daemons for a launcher's own tasks."""
     from ...mps import daemons
     from ...mps import folders as mp_folders
@@ -275,22 +275,22 @@ def _own_places(host: Host, owner: Owner, uuids: Iterable[str]) -> list[MpsPlace
     ]
 
 
-def _prepared(outcomes: Iterable[MpsStarted | MpsFailed]) -> Prepared:
+def _prepared(outcomes: Iterable[MpsStarted | MpsFailed]) -> PreparedGpus:
     from ...mps.records import MpsStarted
 
-    served: dict[str, Served] = {}
+    served: dict[str, PreparedGpu] = {}
     failures: dict[str, str] = {}
     log: list[str] = []
     for one in outcomes:
         if isinstance(one, MpsStarted):
-            served[one.place.gpu] = Served(mps_directory=one.place.pipe)
+            served[one.place.gpu] = PreparedGpu(mps_directory=one.place.pipe)
             how = "joined" if one.joined else "started"
             notes = "".join(f"; {note}" for note in one.notes)
             log.append(f"MPS daemon {one.daemon.pid} of {one.place.gpu} {how} in {one.seconds:.3f} s{notes}")
         else:
             failures[one.place.gpu] = one.why
             log.append(f"MPS on {one.place.gpu} failed: {one.why}")
-    return Prepared(served, failures, tuple(log))
+    return PreparedGpus(served, failures, tuple(log))
 
 
 # ---- Stop ----
@@ -332,7 +332,7 @@ def _stop_users(
     stopped = [one.place for one in outcomes if isinstance(one, MpsFailed) or one.how != "in use"]
     rest = end_rest(stopped, before, deadline)
     remains = tuple(
-        Remains(uid, one.why, gpu=gpus.get(one.place.pipe)) for one in outcomes if isinstance(one, MpsFailed)
+        UserRemains(uid, one.why, gpu=gpus.get(one.place.pipe)) for one in outcomes if isinstance(one, MpsFailed)
     )
     return CleanedUp(log=(*log, *rest.log), remains=remains, left=rest.left)
 

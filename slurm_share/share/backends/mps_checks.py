@@ -8,20 +8,20 @@ from msgspec import Struct
 
 from ...core import numbers
 from ...core.settings import DEFAULT
-from ...core.verdicts import CheckVerdict, Unseen, fail, ok, skip, unsafe, warn
+from ...core.verdicts import CheckVerdict, UnknownFact, fail, ok, skip, unsafe, warn
 from ..rules import mps as rules
 from ..rules.reconcile import has_job
-from .base import NOT_ASKED, BackendCheck, Health, Known
+from .base import NOT_ASKED, BackendCheck, BackendFacts, Health
 from .mps_health import MpsOnNode
 
-CheckFunction = Callable[[Known, MpsOnNode], Sequence[CheckVerdict]]
+CheckFunction = Callable[[BackendFacts, MpsOnNode], Sequence[CheckVerdict]]
 
 
 def _check(name: str, *, asks: str, why: str, fix: str) -> Callable[[CheckFunction], BackendCheck]:
     """Turn the decorated function into a check of MPS."""
 
     def made(run: CheckFunction) -> BackendCheck:
-        def of_mps(known: Known, health: Health) -> Sequence[CheckVerdict]:
+        def of_mps(known: BackendFacts, health: Health) -> Sequence[CheckVerdict]:
             return run(known, health if isinstance(health, MpsOnNode) else MpsOnNode())
 
         return BackendCheck(name, asks, why, fix, of_mps)
@@ -35,13 +35,13 @@ def _check(name: str, *, asks: str, why: str, fix: str) -> Callable[[CheckFuncti
     why="without them tasks take turns on the GPU, and no memory cap is enforced",
     fix="install the driver's compute utilities (nvidia-compute-utils, nvidia-driver-cuda), or set mps_control",
 )
-def mps_program(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
-    if isinstance(known.config, Unseen):
+def mps_program(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict]:
+    if isinstance(known.config, UnknownFact):
         return skip("config.toml is not understood")
     path = known.config.settings.mps_control
     if not path:
         return ok("config.toml wants none")
-    if isinstance(known.driver, Unseen):
+    if isinstance(known.driver, UnknownFact):
         return skip("no driver answers")
     if not known.has_gpus:
         return skip("the driver has no GPU")
@@ -64,7 +64,7 @@ def mps_program(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
     fix="echo quit | CUDA_MPS_PIPE_DIRECTORY=THE_FOLDER nvidia-cuda-mps-control (with protocol 3: the same program with"
     " -q); remove it from the node's start-up",
 )
-def foreign_mps(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
+def foreign_mps(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict]:
     found: list[CheckVerdict] = []
     for one in health.foreign:
         who = one.identity
@@ -82,8 +82,8 @@ def foreign_mps(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
     why="tasks that start after their daemon died are refused; a daemon without a job holds GPU memory",
     fix="for a dead one: requeue its job; for one without a job: slurm-share doctor --fix",
 )
-def mps_daemons(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
-    if isinstance(known.ledger, Unseen):
+def mps_daemons(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict]:
+    if isinstance(known.ledger, UnknownFact):
         return skip(known.ledger)
     found: list[CheckVerdict] = []
     daemons = [one for one in health.daemons if one.condition != "hidden"]
@@ -105,8 +105,8 @@ DEAD = "requeue the job: tasks that start from now on are refused, and those tha
     why="with a server in FAULT every new task gets CUDA error 807; with a daemon that is stopped or hangs, it waits",
     fix="requeue the jobs on that GPU: its daemon ends with the last of them, and the next job gets a new one",
 )
-def mps_health(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
-    if isinstance(known.ledger, Unseen):
+def mps_health(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict]:
+    if isinstance(known.ledger, UnknownFact):
         return skip(known.ledger)
     found: list[CheckVerdict] = []
     asked = [one for one in health.daemons if one.lives and one.condition != NOT_ASKED]
@@ -117,7 +117,7 @@ def mps_health(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
     return found or ok(f"{len(asked)} daemons answered")
 
 
-class Trap(Struct, frozen=True):
+class MpsFault(Struct, frozen=True):
     """A fault of MPS in older drivers."""
 
     below: int
@@ -128,9 +128,9 @@ class Trap(Struct, frozen=True):
 
 TRAPS = (  # the most severe first
     # CUDA 11.5, which came with driver 495 (docs.nvidia.com/deploy/mps, CUDA_MPS_PINNED_DEVICE_MEM_LIMIT).
-    Trap(495, "has no memory cap for clients: one task can take the whole GPU's memory", is_fatal=True),
+    MpsFault(495, "has no memory cap for clients: one task can take the whole GPU's memory", is_fatal=True),
     # Run on 535.261, 550.163 and 555.58: see mps/control.py.
-    Trap(550, "cannot report that a server is in FAULT: new tasks get error 807 without a reason"),
+    MpsFault(550, "cannot report that a server is in FAULT: new tasks get error 807 without a reason"),
 )
 
 
@@ -140,11 +140,11 @@ TRAPS = (  # the most severe first
     why="caps are not enforced, or faults cannot be detected",
     fix="install a newer driver",
 )
-def mps_driver(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
+def mps_driver(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict]:
     version, config = known.driver, known.config
-    if isinstance(version, Unseen):
+    if isinstance(version, UnknownFact):
         return skip("no driver answers")
-    if isinstance(config, Unseen):
+    if isinstance(config, UnknownFact):
         return skip("config.toml is not understood")
     if not config.settings.mps_control:
         return skip("config.toml wants no MPS")
@@ -167,7 +167,7 @@ def mps_driver(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
     why="MPS and driver of different releases do not work together: daemons do not start, or programs find no GPU",
     fix="install the MPS programs of the driver's release; after an upgrade of the driver, reboot the node",
 )
-def mps_version(known: Known, health: MpsOnNode) -> Sequence[CheckVerdict]:
+def mps_version(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict]:
     driver, control = known.cuda, health.control_cuda
     if driver is None or control is None:
         return skip(

@@ -14,7 +14,7 @@ from ...core.paths import Paths
 from ...core.patterns import pattern
 from ...core.process import Deadline
 from ...core.records import Owner, ProcessIdentity
-from ...core.verdicts import FileFact, Unseen
+from ...core.verdicts import FileFact, UnknownFact
 from ...mps import control as mp_control
 from ...mps import processes
 from ...mps.records import MPS_NAME, MpsHealth, MpsPlace, MpsProcess
@@ -187,7 +187,7 @@ def _server(control: str, examination: Examination) -> FileFact | None:
     return next((one for one in found if one is not None), None)
 
 
-def read_control_cuda(program: str, driver: str | Unseen) -> tuple[int, int] | None:
+def read_control_cuda(program: str, driver: str | UnknownFact) -> tuple[int, int] | None:
     """Return the CUDA version that the MPS control program reports (`-v`), such as (13, 1); None: it does not.
 
     A program older than driver 590 ignores `-v` and tries to connect to a daemon, so it is not run. A newer one runs as

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..records import Limits
 from ..rules import environment
-from .base import Backend, CleanedUp, Health, Prepared, Served
+from .base import Backend, CleanedUp, Health, PreparedGpu, PreparedGpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ class TimeSlicing(Backend):
 
     def prepare(
         self, host: Host, owner: Owner, gpus: Sequence[Gpu], in_use: Collection[str], deadline: Deadline
-    ) -> Prepared:
-        return Prepared({gpu.uuid: Served() for gpu in gpus})
+    ) -> PreparedGpus:
+        return PreparedGpus({gpu.uuid: PreparedGpu() for gpu in gpus})
 
     def environment(self, slot: Slot) -> tuple[Assignment, ...]:
         return environment.WITHOUT_MPS

@@ -19,7 +19,7 @@ from ...core.settings import Settings
 from ...node.records import Gpu
 from ...slurm.records import JobContext
 from .. import option
-from ..records import BACKEND_TIME_SLICING, Assignment, Grant, Limits, Plan, Prepared, Refusal, Slot
+from ..records import BACKEND_TIME_SLICING, Assignment, Grant, Limits, Plan, PreparedGpus, Refusal, Slot
 from . import drain, granted, limits
 from .granted import INDEX_UNDER_MPS
 
@@ -114,7 +114,7 @@ def grant(
 
 def decide(
     grant: Grant,
-    prepared: Prepared,
+    prepared: PreparedGpus,
     settings: Settings,
     *,
     cores: tuple[tuple[int, ...], ...] = (),
@@ -153,7 +153,7 @@ def _in_force(asked: ShareRequest | None, processes: int | None, gpus: int) -> S
     return ShareRequest(per_gpu) if asked is None else replace(asked, per_gpu=per_gpu)
 
 
-def _slot(number: int, grant: Grant, prepared: Prepared, settings: Settings, on_gpu: int | None) -> Slot:
+def _slot(number: int, grant: Grant, prepared: PreparedGpus, settings: Settings, on_gpu: int | None) -> Slot:
     """Return one slot. Slot i is on GPU i mod G, so that each of a job's first G tasks gets an empty GPU."""
     share, is_capped = grant.share, grant.job.share is not None
     turn, place = divmod(number, len(grant.gpus))

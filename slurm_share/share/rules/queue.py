@@ -120,7 +120,7 @@ def parse_elements(text: str) -> tuple[tuple[int, int, int], ...]:
     return tuple(found)
 
 
-class Chosen(Struct, frozen=True):
+class ChosenJob(Struct, frozen=True):
     """A job, or elements of a pending array, to be ended."""
 
     job: QueuedJob
@@ -128,25 +128,25 @@ class Chosen(Struct, frozen=True):
     """The id for scancel."""
 
 
-def choose(target: JobTarget, queue: Iterable[QueuedJob]) -> tuple[Chosen, ...]:
+def choose(target: JobTarget, queue: Iterable[QueuedJob]) -> tuple[ChosenJob, ...]:
     """Return the jobs of the queue that a target names."""
     return tuple(one for job in queue for one in _chosen(target, job))
 
 
-def _chosen(target: JobTarget, job: QueuedJob) -> Iterator[Chosen]:
+def _chosen(target: JobTarget, job: QueuedJob) -> Iterator[ChosenJob]:
     if not target.elements:
         if target.job in (job.job_id, job.array, job.het[0] if job.het else None):
-            yield Chosen(job, _whole(job))
+            yield ChosenJob(job, _whole(job))
     elif target.job != job.array:
         return
     elif job.element is not None:
         if target.names(job.element):
-            yield Chosen(job, job.id)
+            yield ChosenJob(job, job.id)
     else:
         spans = parse_elements(job.waiting.partition("%")[0])
         left = [one for first, last, step in spans for one in range(first, last + 1, step) if target.names(one)]
         if left:
-            yield Chosen(job, f"{job.array}_[{_folded(left)}]" if len(left) > 1 else f"{job.array}_{left[0]}")
+            yield ChosenJob(job, f"{job.array}_[{_folded(left)}]" if len(left) > 1 else f"{job.array}_{left[0]}")
 
 
 def _whole(job: QueuedJob) -> str:

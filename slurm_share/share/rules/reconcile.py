@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...core.records import ProcessIdentity
 from ...slurm.records import JobContext
 from .. import option
-from ..records import Grant, Leaving, Ledger, LedgerJob, ModeBefore, Plan, Remains
+from ..records import Grant, Leaving, Ledger, LedgerJob, ModeBefore, Plan, UserRemains
 
 
 def enter(
@@ -73,7 +73,7 @@ AGAIN_S = 86_400.0
 """The time after which the log names remains again that have not changed."""
 
 
-def remaining(entry: LedgerJob, remains: Iterable[Remains]) -> str:
+def remaining(entry: LedgerJob, remains: Iterable[UserRemains]) -> str:
     """Return what remains of a job and its user and keeps its entry in the ledger; empty: nothing."""
     found = [
         one.why
@@ -89,7 +89,7 @@ def with_noted_remains(ledger: Ledger) -> frozenset[LedgerJob]:
 
 
 def note_remains(
-    ledger: Ledger, over: Collection[LedgerJob], remains: Collection[Remains], now: float
+    ledger: Ledger, over: Collection[LedgerJob], remains: Collection[UserRemains], now: float
 ) -> tuple[Ledger, tuple[Leaving, ...]]:
     """Return the ledger with what remains of each leaving job in `over`, and the entries to log: those for which it is
     new, has changed, or was logged AGAIN_S ago.

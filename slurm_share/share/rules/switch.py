@@ -9,7 +9,7 @@ from typing import Any
 
 from ...core import numbers
 from ...core.settings import Configuration, Settings
-from ..records import NodeShares, Switchable, VerdictUpdate
+from ..records import NodeShares, SwitchableJob, VerdictUpdate
 from . import verdict
 from .verdict import Mode
 
@@ -83,13 +83,13 @@ def count(which: str) -> int:
     return found
 
 
-def shares(job: Switchable) -> bool:
+def shares(job: SwitchableJob) -> bool:
     """Return whether the job shares in its present run, or, if it is pending, in its next one."""
     said = verdict.read(job.extra, job.comment)
     return said is not None and said.at(job.restarts) == "on"
 
 
-def wanted(job: Switchable, mode_of: Callable[[Sequence[str]], Mode], *, off: bool) -> str | None:
+def wanted(job: SwitchableJob, mode_of: Callable[[Sequence[str]], Mode], *, off: bool) -> str | None:
     """Return the new verdict of the job; None: it keeps its own.
 
     A running job keeps sharing until it ends; after switching off, it does not share again if it is requeued.
@@ -109,7 +109,7 @@ def wanted(job: Switchable, mode_of: Callable[[Sequence[str]], Mode], *, off: bo
 
 
 def updates(
-    jobs: Sequence[Switchable], mode_of: Callable[[Sequence[str]], Mode], *, off: bool
+    jobs: Sequence[SwitchableJob], mode_of: Callable[[Sequence[str]], Mode], *, off: bool
 ) -> tuple[VerdictUpdate, ...]:
     """Return the changes for these jobs, grouped by their text."""
     found: dict[tuple[str, str], list[str]] = {}
@@ -127,7 +127,7 @@ def updates(
     )
 
 
-def _field_of(job: Switchable) -> str:
+def _field_of(job: SwitchableJob) -> str:
     """Return the name of the field with the job's verdict."""
     return "comment" if verdict.item(job.extra) is None and verdict.item(job.comment) is not None else "extra"
 

@@ -9,7 +9,7 @@ from .. import errors
 from ..transport import USER, NodePlace
 from ..wire import (
     CallMismatch,
-    NodeLost,
+    NodeLoss,
     RankEnded,
     RankRefused,
     RanksMissing,
@@ -73,13 +73,13 @@ def judge(waits: Mapping[int, RankWaiting]) -> RanksStuck | CallMismatch:
 
 
 def ending(
-    message: RankEnded | NodeLost | RanksStuck | CallMismatch | RanksMissing | RunAborted, others: int
+    message: RankEnded | NodeLoss | RanksStuck | CallMismatch | RanksMissing | RunAborted, others: int
 ) -> RunEnding:
     """Return Ending for this reason. `others`: number of running ranks that are not the reason."""
     if isinstance(message, RankEnded):
         text = f"rank {message.rank} on {message.node} {message.why}"
         return RunEnding(1, text + _were_ended(others), (message.rank,))
-    if isinstance(message, NodeLost):
+    if isinstance(message, NodeLoss):
         text = str(errors.NodeLost(message.node, message.ranks))
         return RunEnding(1, text + _were_ended(others), message.ranks)
     if isinstance(message, RunAborted):
@@ -118,7 +118,7 @@ class Ends:
         """Note a record of the rendezvous process."""
         if isinstance(record, RankEnded):
             self._ended(record)
-        elif isinstance(record, NodeLost):
+        elif isinstance(record, NodeLoss):
             lost = errors.NodeLost(record.node, record.ranks)
             self.first = self.first or lost
             self._errors.update(dict.fromkeys(record.ranks, lost))

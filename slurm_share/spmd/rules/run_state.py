@@ -14,7 +14,7 @@ from ..wire import (
     CallMismatch,
     DrainQuestion,
     Hello,
-    NodeLost,
+    NodeLoss,
     RankEnded,
     RanksMissing,
     RankWaiting,
@@ -135,7 +135,7 @@ class RunState:
         self._version += 1
         self._no_answer_from(node)
         if gone:
-            self._end(NodeLost(place.name, gone) if place.address is not None else RanksMissing(gone, self._start_s))
+            self._end(NodeLoss(place.name, gone) if place.address is not None else RanksMissing(gone, self._start_s))
 
     def hear(self, rank: int, message: Record, now: float) -> None:
         """Note a message of a rank, or Ended from the parent on its node."""
@@ -233,7 +233,7 @@ class RunState:
                 self._end(never if ends.is_good(rank.ended) else rank.ended)
                 return
 
-    def _end(self, message: RankEnded | NodeLost | RanksMissing | RunAborted | CallMismatch) -> None:
+    def _end(self, message: RankEnded | NodeLoss | RanksMissing | RunAborted | CallMismatch) -> None:
         self._outgoing.append(message)
         if self.is_ending:
             return
@@ -242,7 +242,7 @@ class RunState:
         reasons: set[int] = set()
         if isinstance(message, RankEnded | RunAborted):
             reasons = {message.rank}
-        elif isinstance(message, NodeLost | RanksMissing):
+        elif isinstance(message, NodeLoss | RanksMissing):
             reasons = set(message.ranks)
         others = sum(not rank.is_over and number not in reasons for number, rank in enumerate(self._ranks))
         self._outgoing.append(ends.ending(message, others))

@@ -28,7 +28,7 @@ from ...share import (
     Leftovers,
     Limits,
     Plan,
-    Prepared,
+    PreparedGpus,
     Refusal,
     Slot,
     allocation,
@@ -231,7 +231,7 @@ def deal(
     if isinstance(grant, Refusal):
         raise LaunchError(grant.sentence)
     own: Own | None = None
-    prepared = Prepared()
+    prepared = PreparedGpus()
     if grant.backend != BACKEND_TIME_SLICING:
         used = tuple(dict.fromkeys(grant.gpus[: grant.slots]))
         owner = Owner(job.uid, job.gid)

@@ -21,7 +21,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.doctor import examination, fixes
 from slurm_share.doctor.checks import every
 from slurm_share.doctor.checks.fixable import Fix
-from slurm_share.doctor.facts.records import Facts, HostFacts, SlurmFacts, Unseen
+from slurm_share.doctor.facts.records import Facts, HostFacts, SlurmFacts, UnknownFact
 from slurm_share.mps import daemons
 from slurm_share.mps.records import MpsStopped
 from slurm_share.node.records import LiveJob
@@ -43,7 +43,7 @@ def login(monkeypatch):
             written={},
             live={},
             version="26.05.5",
-            skew_s=Unseen("nobody\nsays"),
+            skew_s=UnknownFact("nobody\nsays"),
             plugstack=("optional /x/share_gpu.so",),
         ),
         host_facts=HostFacts(),

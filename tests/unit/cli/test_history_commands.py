@@ -14,7 +14,7 @@ from slurm_share.core.config import Configuration
 from slurm_share.core.settings import Settings
 from slurm_share.history import records, report_text
 from slurm_share.history.records import Sample
-from slurm_share.history.rules.report import Advised, Hours, Period, UsageReport, Use
+from slurm_share.history.rules.report import AdviceHours, Hours, Period, UsageReport, Use
 from slurm_share.load.snapshot import NodeLoad, Survey
 from slurm_share.load.sources import survey_reader
 from slurm_share.slurm.records import QueuedJob
@@ -119,7 +119,7 @@ def test_a_rule_for_all_is_told_only_where_nothing_was_advised(site):
     low = Use(user="dan", hours=9, gpu_hours=9, gpu=Hours(low=9), cpu=Hours(high=9))
     assert "--share-gpu=2 puts two" in report_text.draft(low, found, "")
     for now, nppn in ((12, 24), (8, 4)):
-        told = report_text.draft(replace(low, advised=Advised(now, nppn, "GPU memory", 9)), found, "")
+        told = report_text.draft(replace(low, advised=AdviceHours(now, nppn, "GPU memory", 9)), found, "")
         assert f"ran {now} tasks of a job, and by what was measured {nppn} would" in told
         assert "room for more" not in told
         assert "puts two" not in told

@@ -20,7 +20,7 @@ from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
 from slurm_share.node import processes
 from slurm_share.share import ledger_file, state, status
-from slurm_share.share.records import Ledger, LedgerJob, Prepared
+from slurm_share.share.records import Ledger, LedgerJob, PreparedGpus
 from slurm_share.share.rules import allocation, reconcile
 from slurm_share.slurm.records import JobContext
 from slurm_share.testing import FakeNvml, offers_of
@@ -32,7 +32,7 @@ def node(tmp_path, monkeypatch):
     paths, driver = Paths(tmp_path), FakeNvml().gpu(memory_used_mib=300, pids=(os.getpid(),)).gpu(memory_used_mib=None)
     job = JobContext(4711, os.getuid(), os.getgid(), "n2", ("0",), ShareRequest(4), user="alice")
     grant = allocation.admit(job, driver.read_driver().gpus, offers_of(job.share), Settings())
-    plan = allocation.decide(grant, Prepared(), Settings(), cores=((0,), (1,)))
+    plan = allocation.decide(grant, PreparedGpus(), Settings(), cores=((0,), (1,)))
     state.prepare(paths)
     state.make_job_folder(paths, 4711)
     state.write_ledger(paths, reconcile.enter(Ledger(ledger_file.read_boot_id()), job, grant, 60.0), Settings())

@@ -14,7 +14,7 @@ from slurm_share.cli import switch as command
 from slurm_share.core import config
 from slurm_share.core.errors import CommandError, SlurmSilentError
 from slurm_share.share import cluster_status, mode_file, queue_verdicts
-from slurm_share.share.records import Switchable, VerdictUpdate
+from slurm_share.share.records import SwitchableJob, VerdictUpdate
 from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.slurm import nodes as slurm_nodes
 
@@ -44,7 +44,7 @@ def test_a_file_that_is_not_understood_stays_and_the_way_out_is_said(tmp_path, m
 
 
 def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=True, restarts=0):
-    return Switchable(which, ("gpu",), pending, shaped, restarts, extra, comment)
+    return SwitchableJob(which, ("gpu",), pending, shaped, restarts, extra, comment)
 
 
 def test_what_the_callers_shell_says_about_clusters_and_jobs_changes_nothing(tmp_path, monkeypatch):

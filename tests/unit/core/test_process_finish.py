@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share.core.errors import CommandError, SlurmSilentError
-from slurm_share.core.process import Check, finish
+from slurm_share.core.process import RetryCheck, finish
 from slurm_share.slurm import jobs as slurm_jobs
 
 DATA = Path(__file__).parents[2] / "data"
@@ -43,10 +43,10 @@ def test_a_program_is_waited_for_only_while_an_answer_can_come() -> None:
     def hopeless() -> None:
         raise SlurmSilentError(("squeue",), 10)
 
-    assert finish(["/bin/sh", "-c", "sleep 0.2; echo x"], timeout_s=30, check=Check(0.01, fine)).stdout == "x\n"
+    assert finish(["/bin/sh", "-c", "sleep 0.2; echo x"], timeout_s=30, check=RetryCheck(0.01, fine)).stdout == "x\n"
     assert asked == ["fine"]
-    assert finish(["/bin/echo", "x"], timeout_s=30, check=Check(30, hopeless)).stdout == "x\n"
+    assert finish(["/bin/echo", "x"], timeout_s=30, check=RetryCheck(30, hopeless)).stdout == "x\n"
     with pytest.raises(SlurmSilentError, match="Slurm does not answer: no word from its controller within 10 s"):
-        finish(["/bin/sleep", "1000"], timeout_s=2000, check=Check(0.01, hopeless))
+        finish(["/bin/sleep", "1000"], timeout_s=2000, check=RetryCheck(0.01, hopeless))
     with pytest.raises(CommandError, match=r"no answer within 0\.05 s"):
-        finish(["/bin/sleep", "1000"], timeout_s=0.05, check=Check(0.01, fine))
+        finish(["/bin/sleep", "1000"], timeout_s=0.05, check=RetryCheck(0.01, fine))

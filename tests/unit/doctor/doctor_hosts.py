@@ -14,8 +14,8 @@ from slurm_share.doctor.facts.records import (
     Facts,
     FileFact,
     HostFacts,
+    HostGpus,
     Mount,
-    NodeGpus,
     PathOwner,
     PluginFacts,
     SeenGpu,
@@ -24,7 +24,7 @@ from slurm_share.doctor.facts.records import (
     SiteScript,
     SlurmFacts,
     StateFacts,
-    Unseen,
+    UnknownFact,
 )
 from slurm_share.node.records import Gpu, NodeProcess
 from slurm_share.share.backends.mps_health import MpsOnNode
@@ -32,7 +32,7 @@ from slurm_share.share.records import Ledger, LedgerJob
 
 UUID = "GPU-5131194a-af6f-47c0-8619-4e91f42a6279"
 PIPE = "/run/slurm-share/user/mps/2001/5131194a-2a6279"
-UNSEEN = Unseen("nobody says")
+UNSEEN = UnknownFact("nobody says")
 OLD = 1000.0
 
 
@@ -163,7 +163,7 @@ HEALTHY = Facts(
         log=file("/var/log/slurm-share.log", 0o640),
         log_free_percent=50,
     ),
-    gpus=NodeGpus("550.163", (gpu(),), cuda=(12, 4)),
+    gpus=HostGpus("550.163", (gpu(),), cuda=(12, 4)),
     backends={
         "mps": MpsOnNode(
             control=file("/usr/bin/nvidia-cuda-mps-control"),

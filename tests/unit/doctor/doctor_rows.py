@@ -32,7 +32,7 @@ from slurm_share.doctor.facts.records import (
     SharedJob,
     SiteNode,
     SiteScript,
-    Unseen,
+    UnknownFact,
 )
 from slurm_share.doctor.facts.system import missed
 from slurm_share.mps.records import MpsProcess
@@ -68,7 +68,7 @@ def daemon(condition, why=""):
 LIMITS = (GpuLimit("qos normal", "MaxTRESPerUser", 2),)
 PARTS = site("shards_per_gpu = 12")
 NO_CONF = {"slurm__live": UNSEEN, "slurm__written": UNSEEN}
-NO_CONTROLLER = {"slurm__live": Unseen("no controller answers")}
+NO_CONTROLLER = {"slurm__live": UnknownFact("no controller answers")}
 NO_DRIVER = {"gpus__driver": UNSEEN, "gpus__gpus": ()}
 MISSED = {"host_facts": missed("it hangs")}
 NO_LUA = {"slurm__live__jobsubmitplugins": None}
@@ -83,7 +83,7 @@ function slurm_job_submit(job, partitions, uid)
 end
 """
 MODIFY = "function slurm_job_modify(job, old, p, uid) return slurm.SUCCESS end\n"
-NO_CONFIG = {"config": Unseen("config.toml: must be")}
+NO_CONFIG = {"config": UnknownFact("config.toml: must be")}
 LOST = {
     "state__ledger": Ledger("b", (job(),)),
     "state__lost": (LostPath(4711, 2001, PIPE),),
@@ -167,7 +167,8 @@ ROWS = (
     row("daemons", "FAIL", "slurmctld, process 7, is stopped", host_facts__stopped={"slurmctld": 7, "munged": 8}),
     row("munge", "FAIL", "munged, process 8, is stopped", host_facts__stopped={"munged": 8}, **NO_CONTROLLER),
     row("controller", "SKIP", "see munge", host_facts__stopped={"munged": 8}, **NO_CONTROLLER),
-    row("controller", "FAIL", "has not answered", slurm__live=Unseen("it has not answered"), slurm__is_silent=True),
+    row("controller", "FAIL", "has not answered", slurm__live=UnknownFact("it has not answered"),
+        slurm__is_silent=True),
     row("plugstack", "FAIL", "which PlugStackConfig names; what the controller sends is in /run/slurm/conf",
         slurm__plugstack=None, slurm__file="/run/slurm/conf/slurm.conf", roles=("compute",),
         slurm__live__slurmctldparameters=("enable_configless",)),
@@ -233,7 +234,7 @@ ROWS = (
     row("plugin", "FAIL", "configless", plugin__file=None, slurm__live__slurmctldparameters=("enable_configless",)),
     row("plugin", "FAIL", "mode 0775", plugin__file=file(mode=0o775)),
     row("plugin-release", "FAIL", "is for Slurm 24.11, 26.05.5 is installed", plugin__release="24.11"),
-    row("plugin-release", "FAIL", "is no object", plugin__release=Unseen("is no object")),
+    row("plugin-release", "FAIL", "is no object", plugin__release=UnknownFact("is no object")),
     row("plugin-release", "SKIP", "no object", plugin__file=None),
     row("plugin-release", "SKIP", "nobody says", slurm__version=UNSEEN),
     row("hook-programs", "FAIL", "there is no /h", hooks={"/h": None}),
@@ -356,7 +357,7 @@ ROWS = (
     row("lua-syntax", "FAIL", "'=' expected near 'x'", slurm__lua_problem="job_submit.lua:3: '=' expected near 'x'"),
     row("lua-syntax", "SKIP", "nobody says", slurm__lua_problem=UNSEEN),
     row("lua-syntax", "SKIP", "there is no job_submit.lua", slurm__lua=None),
-    row("lua-syntax", "SKIP", "not for our eyes", slurm__lua=Unseen("not for our eyes")),
+    row("lua-syntax", "SKIP", "not for our eyes", slurm__lua=UnknownFact("not for our eyes")),
     row("lua-syntax", "SKIP", "has no lua", **NO_LUA),
     row("lua-settings", "FAIL", "is missing",
         slurm__lua_settings="/etc/slurm-share/job_submit_settings.lua is missing"),

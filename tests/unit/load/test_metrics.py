@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from slurm_share.load import metrics
-from slurm_share.load.metrics import Cost, Labels, PrometheusSeries
+from slurm_share.load.metrics import Cost, MetricLabels, PrometheusSeries
 from slurm_share.load.snapshot import (
     GpuLoad,
     JobLoad,
@@ -121,7 +121,7 @@ def scraped(page: bytes) -> list[PrometheusSeries]:
     for family in text_string_to_metric_families(page.decode()):
         for sample in family.samples:
             labels = {"__name__": sample.name, "instance": "n1:594", "job": "slurm-share", **sample.labels}
-            found.append(PrometheusSeries(msgspec.convert(labels, Labels), (1795271308.0, repr(sample.value))))
+            found.append(PrometheusSeries(msgspec.convert(labels, MetricLabels), (1795271308.0, repr(sample.value))))
     return found
 
 
@@ -265,12 +265,12 @@ def test_what_is_not_ours_or_makes_no_sense_is_passed_over():
     at = 1795271308.0
     series = [
         *scraped(metrics.render(BUSY)),
-        PrometheusSeries(Labels(name="up", node="n1"), (at, "1")),
-        PrometheusSeries(Labels(name="slurm_share_node_load1", node="n9"), (at, "1")),
-        PrometheusSeries(Labels(name="slurm_share_node_load1"), (at, "1")),
-        PrometheusSeries(Labels(name="slurm_share_job_info", node="n1", jobid="../etc", uid="0"), (at, "1")),
-        PrometheusSeries(Labels(name="slurm_share_job_tasks", node="n1", jobid="8"), (at, "1")),
-        PrometheusSeries(Labels(name="slurm_share_gpu_clients", node="n1", gpu="GPU-9"), (at, "1")),
+        PrometheusSeries(MetricLabels(name="up", node="n1"), (at, "1")),
+        PrometheusSeries(MetricLabels(name="slurm_share_node_load1", node="n9"), (at, "1")),
+        PrometheusSeries(MetricLabels(name="slurm_share_node_load1"), (at, "1")),
+        PrometheusSeries(MetricLabels(name="slurm_share_job_info", node="n1", jobid="../etc", uid="0"), (at, "1")),
+        PrometheusSeries(MetricLabels(name="slurm_share_job_tasks", node="n1", jobid="8"), (at, "1")),
+        PrometheusSeries(MetricLabels(name="slurm_share_gpu_clients", node="n1", gpu="GPU-9"), (at, "1")),
     ]
     found = metrics.snapshots(series)
     assert list(found) == ["n1"]

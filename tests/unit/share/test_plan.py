@@ -13,7 +13,7 @@ from slurm_share.core.errors import StateError
 from slurm_share.core.records import ShareRequest
 from slurm_share.node.records import Gpu
 from slurm_share.share import plan as plan_text
-from slurm_share.share.records import Assignment, Plan, Refusal, Slot, Unshared
+from slurm_share.share.records import Assignment, Plan, Refusal, Slot, UnsharedReason
 
 GPU = Gpu("GPU-1", 0, 3, "NVIDIA H100", 81920)
 PLAN = Plan(
@@ -30,7 +30,7 @@ PLAN = Plan(
     ),
 )
 REFUSED = Refusal(4711, 2001, "n2", "job 4711 has no GPU here")
-UNSHARED = Unshared(4711, 2001, "n2", "the controller has sharing switched off")
+UNSHARED = UnsharedReason(4711, 2001, "n2", "the controller has sharing switched off")
 OF_ANY = "CUDA_VISIBLE_DEVICES=GPU-1 SLURM_SHARE_SLOT={} SLURM_SHARE_SLOTS=2 SLURM_SHARE_PER_GPU=2 "
 OF_GPU = "SLURM_SHARE_GPU_UUID=GPU-1 SLURM_SHARE_GPU_INDEX=0 SLURM_SHARE_GPU_MINOR=3 "
 

@@ -6,7 +6,7 @@ import pytest
 
 from slurm_share.core.errors import CommandError
 from slurm_share.slurm import submissions
-from slurm_share.slurm.submissions import Kept, parse_job, parse_line
+from slurm_share.slurm.submissions import SubmissionFields, parse_job, parse_line
 
 SHOWN = """JobId=1 JobName=train
    UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A
@@ -21,18 +21,18 @@ OLD = "JobId=1 JobName=x\n   Command=/home/alice/job.sh\n   WorkDir=/home/alice\
 
 
 def test_scontrols_fields():
-    assert parse_job(SHOWN) == Kept(
+    assert parse_job(SHOWN) == SubmissionFields(
         "sbatch -J train -w n1 job.sh one two", "/home/alice/my dir/job.sh", "/home/alice/my dir"
     )
-    assert parse_job(OLD) == Kept("", "/home/alice/job.sh", "/home/alice")
+    assert parse_job(OLD) == SubmissionFields("", "/home/alice/job.sh", "/home/alice")
     assert parse_job("   Command=(null)\n   WorkDir=/\n").command == ""
 
 
 def test_a_line_break_inside_the_submit_line_makes_all_of_it_uncertain():
     """The text after it may imitate the next field."""
     forged = SHOWN.replace("one two", "one\n   WorkDir=/tmp\n   Command=/tmp/x")
-    assert parse_job(SHOWN.replace("one two", "one\ntwo")) == Kept()
-    assert parse_job(forged) == Kept()
+    assert parse_job(SHOWN.replace("one two", "one\ntwo")) == SubmissionFields()
+    assert parse_job(forged) == SubmissionFields()
 
 
 @pytest.mark.parametrize(
@@ -60,4 +60,4 @@ def test_where_slurmctld_does_not_keep_the_line_accounting_may(monkeypatch):
     accounting = "/home/alice|sbatch job.sh\n"
     assert submissions.read_job(1).line == "sbatch job.sh"
     accounting = None
-    assert submissions.read_job(1) == Kept("", "/home/alice/job.sh", "/home/alice")
+    assert submissions.read_job(1) == SubmissionFields("", "/home/alice/job.sh", "/home/alice")

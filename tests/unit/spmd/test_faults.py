@@ -202,7 +202,7 @@ def test_one_message_beyond_the_limit_has_no_room() -> None:
 @pytest.mark.parametrize(
     ("told", "error", "text"),
     [
-        (wire.NodeLost("n2", (1,)), NodeLost, "node n2 with rank 1 does not answer any more"),
+        (wire.NodeLoss("n2", (1,)), NodeLost, "node n2 with rank 1 does not answer any more"),
         (wire.CallMismatch(4, (1, "bcast"), (0, "gather")), CollectiveMismatch, "rank 0 is in gather, rank 1 in bcast"),
     ],
 )

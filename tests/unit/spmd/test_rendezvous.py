@@ -454,7 +454,7 @@ def test_a_node_that_does_not_answer_is_lost(in_turns, tmp_path, stopped):
     run.pass_s(1.0, 1 - stopped)
     assert left.hears_nothing(0)
     run.pass_s(1.0, 1 - stopped)
-    assert left.expect(wire.NodeLost) == wire.NodeLost(f"n{stopped + 1}", (2 * stopped, 2 * stopped + 1))
+    assert left.expect(wire.NodeLoss) == wire.NodeLoss(f"n{stopped + 1}", (2 * stopped, 2 * stopped + 1))
     why = f"node n{stopped + 1} with ranks {2 * stopped} to {2 * stopped + 1} does not answer any more"
     assert run.endings(1 - stopped)[0].startswith(why)
 
@@ -462,7 +462,7 @@ def test_a_node_that_does_not_answer_is_lost(in_turns, tmp_path, stopped):
 def test_a_node_whose_process_is_killed_is_lost_at_once(nodes, tmp_path):
     pair, ranks = meet_on_two(nodes, tmp_path / "r", heartbeat_s=2.0)
     pair[1].process.kill()
-    assert ranks[0].expect(wire.NodeLost).ranks == (2, 3)
+    assert ranks[0].expect(wire.NodeLoss).ranks == (2, 3)
 
 
 def test_a_node_that_never_comes_is_missing(nodes, tmp_path):
@@ -494,7 +494,7 @@ def test_a_node_whose_node_0_has_ended_does_not_wait_for_it(nodes, tmp_path):
     rank = node.rank(2)
     assert rank.hears_nothing(0.5)
     shutil.rmtree(tmp_path / "r")
-    assert rank.expect(wire.NodeLost).ranks == (0, 1)
+    assert rank.expect(wire.NodeLoss).ranks == (0, 1)
     assert node.expect(wire.RunEnding).code == 1
     for number in (2, 3):
         node.end(number, code=1)
@@ -570,7 +570,7 @@ def test_a_node_that_speaks_for_others_is_cut_off(nodes, tmp_path, line):
         sock.sendall(b"".join(f"{rank} ".encode() + wire.encode(wire.Hello(rank, 1, 1)) for rank in (2, 3)))
         ranks = meet(first, 2)
         sock.sendall(line)
-        assert ranks[0].expect(wire.NodeLost).ranks == (2, 3)
+        assert ranks[0].expect(wire.NodeLoss).ranks == (2, 3)
 
 
 def test_a_second_process_of_a_node_is_not_let_in(nodes, tmp_path):

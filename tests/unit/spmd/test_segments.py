@@ -11,7 +11,7 @@ import pytest
 from slurm_share.spmd import memory
 from slurm_share.spmd.errors import NoRoom, TransportError
 from slurm_share.spmd.names import SEGMENT_IDLE, SEGMENT_MIN
-from slurm_share.spmd.segments import MOST_SEGMENTS, Mapped, Pool, class_of
+from slurm_share.spmd.segments import MOST_SEGMENTS, MappedSegment, Pool, class_of
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_peer_reads_what_was_written_and_the_size_cannot_change() -> None:
     pool = Pool()
     segment = pool.window(70_000)
     segment.write([memoryview(b"abc"), memoryview(np.full(69_997, 7, np.uint8))])
-    mapped = Mapped(os.dup(segment.fd), 70_000)
+    mapped = MappedSegment(os.dup(segment.fd), 70_000)
     assert bytes(mapped.memory[:5]) == b"abc\x07\x07"
     mapped.memory[0] = 5
     assert segment.memory[0] == 5
@@ -70,14 +70,14 @@ def test_a_descriptor_that_is_no_sealed_segment_is_refused_and_closed() -> None:
     fd = os.memfd_create("other", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     os.ftruncate(fd, 1 << 20)
     with pytest.raises(TransportError):
-        Mapped(fd, 1 << 20)
+        MappedSegment(fd, 1 << 20)
     with pytest.raises(OSError):
         os.fstat(fd)
     with Path("/dev/null").open() as stream, pytest.raises(TransportError):
-        Mapped(os.dup(stream.fileno()), 1)
+        MappedSegment(os.dup(stream.fileno()), 1)
     pool = Pool()
     with pytest.raises(TransportError):
-        Mapped(os.dup(pool.window(1).fd), SEGMENT_MIN + 1)
+        MappedSegment(os.dup(pool.window(1).fd), SEGMENT_MIN + 1)
     pool.close()
 
 

@@ -19,7 +19,7 @@ MESSAGES = [
     wire.Bye(1, 2, 3),
     wire.Welcome(2, (NodePlace("n1", 0, 1, "10.0.0.1"), NodePlace("n2", 1, 1, "")), (1, 2), "s", "00ff", "4711.0"),
     wire.RankEnded(5, "n2", None, 9, "was killed"),
-    wire.NodeLost("n2", (4, 5)),
+    wire.NodeLoss("n2", (4, 5)),
     wire.RanksStuck(((0, "in recv"), (1, "in bcast"))),
     wire.CallMismatch(5, (0, "a"), (1, "b")),
     wire.RanksMissing((1, 2), 300.0),

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 from shell import FakeFeed, a_dashboard, dashboard
 from slurm_share_tui import keymap, tables, themes
-from slurm_share_tui.action_rules import Scope
+from slurm_share_tui.action_rules import SignalScope
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.screens.jump import Jump
@@ -138,7 +138,7 @@ async def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, in
             elif name == "log":
                 app.push_screen(LogScreen([LogFile("output", "/nowhere/out")], no_tail))
             elif name == "signal":
-                app.push_screen(SignalChoice([Scope("process", "process 1 … on n1")]))
+                app.push_screen(SignalChoice([SignalScope("process", "process 1 … on n1")]))
             elif name == "palette":
                 app.action_command_palette()
             else:

@@ -6,8 +6,8 @@ import pytest
 from dashboards import a_survey
 from slurm_share_tui import action_rules
 from slurm_share_tui import actions as room
-from slurm_share_tui.action_rules import Me
-from slurm_share_tui.actions import Commands
+from slurm_share_tui.action_rules import DashboardUser
+from slurm_share_tui.actions import JobActions
 from slurm_share_tui.location import JobPlace, Process
 
 from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
@@ -20,7 +20,7 @@ from slurm_share.slurm.records import QueuedJob
 from slurm_share.triples import job_output
 from slurm_share.triples.job_output import JobFiles
 
-ALICE, BOB = Me("alice", 2001), Me("bob", 2002)
+ALICE, BOB = DashboardUser("alice", 2001), DashboardUser("bob", 2002)
 HOSTILE = 'y"  77  your own\n\x1b[31m[red]' + "長" * 1000
 
 
@@ -92,14 +92,14 @@ def world(monkeypatch):
 
 def test_the_owner_may_and_an_operator_may_and_nobody_else(world) -> None:
     for action in ("cancel", "signal", "output"):
-        assert Commands(me=ALICE).why_not(action, [job()], survey_of_n1()) == ""
-        assert "belongs to alice: you may" in Commands(me=BOB).why_not(action, [job()], survey_of_n1(user="bob"))
-        assert Commands(me=BOB).why_not(action, [job()], survey_of_n1(user="bob", everybody=True)) == ""
-        assert Commands(me=BOB).why_not(action, [job()], survey_of_n1(user="alice")) == ""
+        assert JobActions(me=ALICE).why_not(action, [job()], survey_of_n1()) == ""
+        assert "belongs to alice: you may" in JobActions(me=BOB).why_not(action, [job()], survey_of_n1(user="bob"))
+        assert JobActions(me=BOB).why_not(action, [job()], survey_of_n1(user="bob", everybody=True)) == ""
+        assert JobActions(me=BOB).why_not(action, [job()], survey_of_n1(user="alice")) == ""
 
 
 def test_one_foreign_row_among_the_marked_is_enough(world) -> None:
-    assert "4712 belongs to bob" in Commands(me=ALICE).why_not(
+    assert "4712 belongs to bob" in JobActions(me=ALICE).why_not(
         "cancel", [job(), job("4712", 4712, "bob")], survey_of_n1()
     )
 
@@ -116,25 +116,25 @@ def test_one_foreign_row_among_the_marked_is_enough(world) -> None:
 )
 def test_nothing_is_touched_that_is_not_there(world, survey, said) -> None:
     for action in ("cancel", "signal", "output"):
-        assert said in Commands(me=ALICE).why_not(action, [job()], survey)
+        assert said in JobActions(me=ALICE).why_not(action, [job()], survey)
     if survey is not None:
         with pytest.raises(UsageError, match=said):
-            Commands(me=ALICE).ask_cancel([job()], survey)
+            JobActions(me=ALICE).ask_cancel([job()], survey)
 
 
 def test_a_read_only_dashboard_touches_nothing_and_shows_output(world) -> None:
-    hand = Commands(readonly=True, me=ALICE)
+    hand = JobActions(readonly=True, me=ALICE)
     assert "read-only" in hand.why_not("cancel", [job()], survey_of_n1())
     assert "read-only" in hand.why_not("signal", [process()], survey_of_n1())
     assert hand.why_not("output", [job()], survey_of_n1()) == ""
-    planned = Commands(me=ALICE).ask_cancel([job()], survey_of_n1())
+    planned = JobActions(me=ALICE).ask_cancel([job()], survey_of_n1())
     with pytest.raises(UsageError, match="read-only"):
         hand.carry_out(planned)
     assert world.done == []
 
 
 def test_what_there_is_nothing_to_do_for_is_said(world) -> None:
-    hand = Commands(me=ALICE)
+    hand = JobActions(me=ALICE)
     assert "put the cursor on a job" in hand.why_not("cancel", [], survey_of_n1())
     assert "one at a time: 2 rows" in hand.why_not("signal", [job(), process()], survey_of_n1())
     assert "in no job" in hand.why_not("cancel", [process(job="", job_id=None)], survey_of_n1())
@@ -147,7 +147,7 @@ def test_what_there_is_nothing_to_do_for_is_said(world) -> None:
 
 
 def test_the_question_names_each_job_and_the_command(world) -> None:
-    planned = Commands(me=BOB).ask_cancel([job(), job("4712", 4712, "bob")], survey_of_n1(user="bob", everybody=True))
+    planned = JobActions(me=BOB).ask_cancel([job(), job("4712", 4712, "bob")], survey_of_n1(user="bob", everybody=True))
     assert planned.title == "Cancel 2 jobs?"
     assert planned.lines == (
         '4711  OF alice  running, on n1  "sweep"',
@@ -158,20 +158,20 @@ def test_the_question_names_each_job_and_the_command(world) -> None:
 
 
 def test_an_array_in_one_line_is_every_element_one_by_one(world) -> None:
-    planned = Commands(me=ALICE).ask_cancel([job("77", 78)], survey_of_n1())
+    planned = JobActions(me=ALICE).ask_cancel([job("77", 78)], survey_of_n1())
     assert [line.split()[0] for line in planned.lines] == ["77_1", "77_2", "77_[3-5]"]
-    assert Commands(me=ALICE).ask_cancel([job("77_2", 79)], survey_of_n1()).command == "scancel -- 77_2"
-    waiting = Commands(me=ALICE).ask_cancel([job("77_[3-5%2]", 77)], survey_of_n1())
+    assert JobActions(me=ALICE).ask_cancel([job("77_2", 79)], survey_of_n1()).command == "scancel -- 77_2"
+    waiting = JobActions(me=ALICE).ask_cancel([job("77_[3-5%2]", 77)], survey_of_n1())
     assert waiting.command == "scancel -- '77_[3-5]'"
 
 
 def test_a_component_is_ended_with_the_whole_job(world) -> None:
-    assert Commands(me=ALICE).ask_cancel([job("80+1", 81)], survey_of_n1()).command == "scancel -- 80"
+    assert JobActions(me=ALICE).ask_cancel([job("80+1", 81)], survey_of_n1()).command == "scancel -- 80"
 
 
 def test_a_hostile_name_stays_between_quotation_marks_on_its_line(world) -> None:
     world.queue = (a_job(4711, name=HOSTILE),)
-    (line,) = Commands(me=ALICE).ask_cancel([job()], survey_of_n1()).lines
+    (line,) = JobActions(me=ALICE).ask_cancel([job()], survey_of_n1()).lines
     assert line.startswith('4711  your own  running, on n1  "y"  77  your own\\n\\x1b[31m[red]長')
     assert line.isprintable()
     assert len(line) < 100
@@ -180,19 +180,19 @@ def test_a_hostile_name_stays_between_quotation_marks_on_its_line(world) -> None
 def test_a_job_that_has_ended_is_not_asked_about(world) -> None:
     world.queue = ()
     with pytest.raises(SlurmShareError, match="no job 4711: it has ended"):
-        Commands(me=ALICE).ask_cancel([job()], survey_of_n1())
+        JobActions(me=ALICE).ask_cancel([job()], survey_of_n1())
 
 
 def test_a_number_that_is_another_users_by_now_is_refused(world) -> None:
     world.queue = (a_job(4711, **BOBS),)
     with pytest.raises(SlurmShareError, match="belongs to bob, not to alice: nothing is done"):
-        Commands(me=ALICE).ask_cancel([job()], survey_of_n1())
+        JobActions(me=ALICE).ask_cancel([job()], survey_of_n1())
     with pytest.raises(SlurmShareError, match="belongs to bob, not to alice: nothing is done"):
-        Commands(me=Me("root", 0)).ask_cancel([job()], survey_of_n1(user="root", everybody=True))
+        JobActions(me=DashboardUser("root", 0)).ask_cancel([job()], survey_of_n1(user="root", everybody=True))
 
 
 def test_between_question_and_answer_the_queue_is_read_again(world) -> None:
-    hand = Commands(me=ALICE)
+    hand = JobActions(me=ALICE)
     planned = hand.ask_cancel([job(), job("77", 78), job("80+0", 80)], survey_of_n1())
     world.queue = (
         a_job(4711, **BOBS),
@@ -205,7 +205,7 @@ def test_between_question_and_answer_the_queue_is_read_again(world) -> None:
 
 
 def test_a_job_that_was_put_back_meanwhile_is_not_cancelled(world) -> None:
-    hand = Commands(me=ALICE)
+    hand = JobActions(me=ALICE)
     planned = hand.ask_cancel([job()], survey_of_n1())
     for anew in (a_job(4711, start=200), a_job(4711, states=("PENDING",), nodes="", start=None)):
         world.queue = (anew,)
@@ -217,7 +217,7 @@ def test_a_job_that_was_put_back_meanwhile_is_not_cancelled(world) -> None:
 
 
 def test_what_slurm_refuses_is_said_in_its_words(world) -> None:
-    hand = Commands(me=BOB)
+    hand = JobActions(me=BOB)
     planned = hand.ask_cancel([job(), job("4712", 4712, "bob")], survey_of_n1(user="bob", everybody=True))
     world.refuses = {"4711": "Access/permission denied\x1b[2J"}
     assert hand.carry_out(planned) == (
@@ -230,7 +230,7 @@ def test_what_slurm_refuses_is_said_in_its_words(world) -> None:
 
 
 def test_a_slurm_that_does_not_answer_the_second_time_cancels_nothing(world, monkeypatch) -> None:
-    hand = Commands(me=ALICE)
+    hand = JobActions(me=ALICE)
     planned = hand.ask_cancel([job()], survey_of_n1())
 
     def silent(**_):
@@ -245,8 +245,8 @@ def test_a_slurm_that_does_not_answer_the_second_time_cancels_nothing(world, mon
 # ---- Signals ----
 
 
-def of(target: JobPlace, survey: Survey, me: Me = ALICE) -> list[str]:
-    return [scope.of for scope in Commands(me=me).scopes(target, survey)]
+def of(target: JobPlace, survey: Survey, me: DashboardUser = ALICE) -> list[str]:
+    return [scope.of for scope in JobActions(me=me).scopes(target, survey)]
 
 
 def test_the_least_comes_first_and_only_what_can_be_reached(world) -> None:
@@ -263,15 +263,15 @@ def test_the_least_comes_first_and_only_what_can_be_reached(world) -> None:
 
 def test_mps_is_nobodys_to_signal(world) -> None:
     daemon = process(job="", job_id=None, step="", process_name="nvidia-cuda-mps")
-    assert "serves every task on its GPU" in Commands(me=ALICE).why_not(
+    assert "serves every task on its GPU" in JobActions(me=ALICE).why_not(
         "signal", [daemon], survey_of_n1(source="local")
     )
     server = process(process_name="nvidia-cuda-mps-server")
     assert of(server, survey_of_n1()) == ["step", "job", "script"]
 
 
-def ask(target: JobPlace, which: str, name: str, survey: Survey | None = None, me: Me = ALICE):
-    hand, survey = Commands(me=me), survey or survey_of_n1()
+def ask(target: JobPlace, which: str, name: str, survey: Survey | None = None, me: DashboardUser = ALICE):
+    hand, survey = JobActions(me=me), survey or survey_of_n1()
     scope = next(scope for scope in hand.scopes(target, survey) if scope.of == which)
     return hand, hand.ask_signal(target, scope, name, survey)
 
@@ -352,14 +352,14 @@ def test_an_array_in_one_line_gets_no_signal(world) -> None:
 
 
 def test_a_whole_job_is_not_killed_by_signal(world) -> None:
-    scopes = Commands(me=ALICE).scopes(process(), survey_of_n1())
+    scopes = JobActions(me=ALICE).scopes(process(), survey_of_n1())
     assert ["KILL" in scope.signals for scope in scopes] == [True, True, False, False]
     with pytest.raises(UsageError, match="KILL cannot be sent here"):
         ask(job(), "job", "KILL")
 
 
 def test_a_scope_of_an_older_look_is_refused(world) -> None:
-    hand = Commands(me=ALICE)
+    hand = JobActions(me=ALICE)
     scope = hand.scopes(process(), survey_of_n1())[0]
     with pytest.raises(UsageError, match="can no longer be signalled from here"):
         hand.ask_signal(process(), scope, "TERM", survey_of_n1(nodes=()))
@@ -398,7 +398,7 @@ def wrote(world, monkeypatch):
 
 
 def test_the_output_of_a_job_is_offered(wrote) -> None:
-    hand = Commands(me=ALICE)
+    hand = JobActions(me=ALICE)
     assert [file.path for file in hand.ask_output(job(), survey_of_n1())] == ["/o"]
     assert [file.path for file in hand.ask_output(job("4999", 4999), survey_of_n1())] == ["/o"]
     assert wrote == [4711, 4999]
@@ -408,11 +408,11 @@ def test_the_process_of_a_run_is_found_by_its_slot(wrote, monkeypatch) -> None:
     chosen = []
     monkeypatch.setattr(job_output, "choose", lambda files, **where: chosen.append(where) or ("x",))
     monkeypatch.setattr(room.os, "geteuid", lambda: ALICE.uid)
-    Commands(me=ALICE).ask_output(process(), survey_of_n1())
-    Commands(me=ALICE).ask_output(process(process=Process(900, 6)), survey_of_n1())
+    JobActions(me=ALICE).ask_output(process(), survey_of_n1())
+    JobActions(me=ALICE).ask_output(process(process=Process(900, 6)), survey_of_n1())
     assert chosen == [{"node": "n1", "local": 3, "owner": None}, {"node": "n1", "local": None, "owner": None}]
     monkeypatch.setattr(room.os, "geteuid", lambda: 0)
-    Commands(me=Me("root", 0)).ask_output(process(), survey_of_n1(user="root", everybody=True))
+    JobActions(me=DashboardUser("root", 0)).ask_output(process(), survey_of_n1(user="root", everybody=True))
     assert chosen[-1] == {"node": "n1", "local": 3, "owner": ALICE.uid}
 
 
@@ -420,7 +420,7 @@ def test_the_output_of_a_job_of_somebody_else_is_not_shown(world, monkeypatch) -
     foreign = JobFiles(user="bob", uid=BOB.uid, stdout="/o", stderr="", script="", folder="/")
     monkeypatch.setattr(job_output, "read_files", lambda number: foreign)
     with pytest.raises(SlurmShareError, match="belongs to bob, not to alice"):
-        Commands(me=ALICE).ask_output(job(), survey_of_n1())
+        JobActions(me=ALICE).ask_output(job(), survey_of_n1())
 
 
 def test_as_root_a_file_has_to_be_the_jobs_users(monkeypatch) -> None:
@@ -430,11 +430,11 @@ def test_as_root_a_file_has_to_be_the_jobs_users(monkeypatch) -> None:
     file = job_output.LogFile("output", "/o")
     for euid in (2001, 0):
         monkeypatch.setattr(room.os, "geteuid", lambda euid=euid: euid)
-        Commands(me=Me("root", 0)).open_output(file, job())
+        JobActions(me=DashboardUser("root", 0)).open_output(file, job())
     assert opened == [("/o", None), ("/o", 2001)]
     with pytest.raises(SlurmShareError, match="knows no user"):
-        Commands(me=Me("root", 0)).open_output(file, job(owner="gone"))
+        JobActions(me=DashboardUser("root", 0)).open_output(file, job(owner="gone"))
 
 
 def test_a_dashboard_knows_who_sits_there() -> None:
-    assert Commands().me == Me(processes.read_user_name(room.os.getuid()), room.os.getuid())
+    assert JobActions().me == DashboardUser(processes.read_user_name(room.os.getuid()), room.os.getuid())

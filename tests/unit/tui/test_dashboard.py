@@ -19,7 +19,7 @@ from slurm_share_tui import themes
 from slurm_share_tui.location import Location, Process
 from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.screens.help import Help
-from slurm_share_tui.user_config import Remembered, RememberedChoices, TableChoice, UserConfig, read_remembered
+from slurm_share_tui.user_config import RememberedChoices, TableChoice, UserChoices, UserConfig, read_remembered
 from slurm_share_tui.widgets.lines import Crumbs, Keys, Tabs
 from slurm_share_tui.widgets.lines import crumb_text as crumb
 from slurm_share_tui.wire import (
@@ -441,7 +441,7 @@ async def test_no_name_is_markup_or_moves_the_cursor_anywhere(name: str) -> None
 
 async def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
     file = tmp_path / "tui.json"
-    memory = RememberedChoices(file, Remembered(theme="dark"))
+    memory = RememberedChoices(file, UserChoices(theme="dark"))
     async with shown_dashboard(config=UserConfig(), memory=memory) as (pilot, app, _):
         await pilot.press("ctrl+t", "greater_than_sign", "greater_than_sign", "r")
         await pilot.press("c", "down", "down", "space", "enter")
@@ -464,7 +464,7 @@ async def test_theme_view_columns_and_sort_come_back(tmp_path: Path) -> None:
 
 async def test_choices_of_columns_that_are_no_more_are_left_aside() -> None:
     tables = {"nodes": TableChoice(columns=("gone", "node", "gpu"), sort="gone too", down=True)}
-    async with shown_dashboard(memory=RememberedChoices(None, Remembered(view="nowhere", tables=tables))) as (
+    async with shown_dashboard(memory=RememberedChoices(None, UserChoices(view="nowhere", tables=tables))) as (
         _,
         app,
         _,

@@ -12,8 +12,8 @@ from dashboards import a_survey, picture_of, screen_text, until
 from msgspec.structs import replace as changed
 from shell import dashboard, notes_of, shown
 from slurm_share_tui import action_keys, typed_ahead
-from slurm_share_tui.action_rules import Cancel, Me, PlannedAction
-from slurm_share_tui.actions import Commands
+from slurm_share_tui.action_rules import Cancel, DashboardUser, PlannedAction
+from slurm_share_tui.actions import JobActions
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.location import JobPlace, Location
 from slurm_share_tui.picture import nodes_of
@@ -32,13 +32,13 @@ from slurm_share.slurm import jobs as slurm_jobs
 from slurm_share.triples import job_output
 from slurm_share.triples.job_output import JobFiles, LogFile
 
-ALICE = Me("alice", 2001)
+ALICE = DashboardUser("alice", 2001)
 PLANNED = PlannedAction(
     title="Cancel job 11239?", lines=("11239",), command="scancel -- 11239", yes="cancel", act=Cancel(())
 )
 
 
-class Recorded(Commands):
+class Recorded(JobActions):
     """Keeps the actions instead of carrying them out."""
 
     def __init__(self, *, readonly: bool = False) -> None:
@@ -308,7 +308,7 @@ def done(monkeypatch):
 @asynccontextmanager
 async def acting(monkeypatch, view="jobs", survey=SURVEY):
     """Run alice's dashboard in a view of the survey; yield it with its notes."""
-    async with dashboard(commands=Commands(me=ALICE), location=Location(view=view)) as (pilot, app, feed):
+    async with dashboard(commands=JobActions(me=ALICE), location=Location(view=view)) as (pilot, app, feed):
         notes = notes_of(app, monkeypatch)
         await shown(pilot, feed, picture_of(survey))
         await until(pilot, lambda: app.main_screen.grid is not None and app.main_screen.grid.count)

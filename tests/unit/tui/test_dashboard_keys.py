@@ -12,7 +12,7 @@ import pytest
 from dashboards import until
 from shell import FakeFeed, arrived_picture, dashboard, notes_of, shown_dashboard
 from slurm_share_tui import keymap, themes
-from slurm_share_tui.actions import Commands
+from slurm_share_tui.actions import JobActions
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.location import Location, Process, ViewName
 from slurm_share_tui.picture import SurveyPicture
@@ -445,7 +445,7 @@ def test_every_key_is_tried() -> None:
     "view", [view if view in ("nodes", "node") else pytest.param(view, marks=pytest.mark.weekly) for view in VIEWS]
 )
 async def test_every_key_does_what_it_says(view: ViewName, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with dashboard(commands=Commands()) as (pilot, app, feed):
+    async with dashboard(commands=JobActions()) as (pilot, app, feed):
         notes = notes_of(app, monkeypatch)
         picture = arrived_picture()
         feed.bring(picture)

@@ -30,7 +30,7 @@ from dashboards import NOW, a_picture, picture_of, until
 from scenes import large, recorded
 from shell import FakeFeed, a_dashboard
 from slurm_share_tui import themes
-from slurm_share_tui.action_rules import Me, cancelling
+from slurm_share_tui.action_rules import DashboardUser, cancelling
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.location import JobPlace, Location, Process
@@ -44,7 +44,7 @@ from textual import constants
 from textual.pilot import Pilot
 from textual.screen import Screen
 
-ME = Me("alice", 2001)
+ME = DashboardUser("alice", 2001)
 VIEWS = ("nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice")
 OVER: dict[str, type[Screen[Any]]] = {"help": Help, "confirm": Confirm, "trend": Trend, "columns": ColumnsScreen}
 SIZES = ("80x24", "120x40", "200x50")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from dashboards import Asks, running, screen_text, until
 from slurm_share_tui import clipboard
-from slurm_share_tui.action_rules import Cancel, PlannedAction, Scope
+from slurm_share_tui.action_rules import Cancel, PlannedAction, SignalScope
 from slurm_share_tui.screens.confirm import Answers, Confirm
 from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.signal import SignalChoice
@@ -126,8 +126,8 @@ async def test_a_long_list_is_scrolled_and_the_answers_stay_in_sight(size) -> No
 # ---- Which signal ----
 
 SCOPES = (
-    Scope("process", 'process 900 on n1, task 3 of step 0 of job 4711  "[red]python"'),
-    Scope("job", "every task of every step of job 4711, not its script"),
+    SignalScope("process", 'process 900 on n1, task 3 of step 0 of job 4711  "[red]python"'),
+    SignalScope("job", "every task of every step of job 4711, not its script"),
 )
 
 

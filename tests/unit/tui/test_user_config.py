@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from slurm_share_tui import user_config
 from slurm_share_tui.user_config import (
-    Remembered,
     RememberedChoices,
     TableChoice,
+    UserChoices,
     UserConfig,
     config_file,
     memory_file,
@@ -93,7 +93,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path) -> None:
 
 def test_choices_come_back_as_they_were(tmp_path: Path) -> None:
     file = tmp_path / "state" / "slurm-share" / "tui.json"
-    chosen = Remembered(
+    chosen = UserChoices(
         theme="mono", view="gpus", tables={"nodes": TableChoice(columns=("node", "gpu"), sort="gpu", down=True)}
     )
     assert write_remembered(file, chosen) == ""
@@ -106,16 +106,16 @@ def test_a_broken_memory_is_left_aside_with_a_line(tmp_path: Path, content: byte
     file = tmp_path / "tui.json"
     file.write_bytes(content)
     remembered, problem = read_remembered(file)
-    assert remembered == Remembered()
+    assert remembered == UserChoices()
     assert "left aside" in problem
     assert str(file) in problem
 
 
 def test_no_memory_yet_and_what_a_newer_version_remembers_are_no_trouble(tmp_path: Path) -> None:
     file = tmp_path / "tui.json"
-    assert read_remembered(file) == (Remembered(), "")
+    assert read_remembered(file) == (UserChoices(), "")
     file.write_text('{"theme": "light", "sounds": true}', encoding="utf-8")
-    assert read_remembered(file) == (Remembered(theme="light"), "")
+    assert read_remembered(file) == (UserChoices(theme="light"), "")
 
 
 def test_memory_writes_what_is_new_and_only_that(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_two_dashboards_of_one_person_keep_what_each_of_them_chose(tmp_path: Pat
     other.choose_table("users", TableChoice(sort="cpu"))
     assert other.keep() == ""
     tables = {"nodes": TableChoice(sort="gpu"), "users": TableChoice(sort="cpu")}
-    assert read_remembered(file)[0] == Remembered(theme="light", view="users", tables=tables)
+    assert read_remembered(file)[0] == UserChoices(theme="light", view="users", tables=tables)
 
 
 def test_what_was_broken_is_kept_beside(tmp_path: Path) -> None:
@@ -153,19 +153,19 @@ def test_what_was_broken_is_kept_beside(tmp_path: Path) -> None:
     memory = RememberedChoices(file, read_remembered(file)[0])
     memory.choose(view="users")
     assert memory.keep() == ""
-    assert read_remembered(file) == (Remembered(view="users"), "")
+    assert read_remembered(file) == (UserChoices(view="users"), "")
     assert (tmp_path / "tui.json.broken").read_text(encoding="utf-8") == "{mine"
 
 
 def test_a_link_stays_one(tmp_path: Path) -> None:
     file, kept = tmp_path / "tui.json", tmp_path / "dotfiles.json"
     file.symlink_to(kept)
-    assert write_remembered(file, Remembered(theme="light")) == ""
+    assert write_remembered(file, UserChoices(theme="light")) == ""
     assert file.is_symlink()
     assert read_remembered(kept)[0].theme == "light"
     kept.unlink()
     kept.symlink_to(file)
-    assert "cannot be kept" in write_remembered(file, Remembered())
+    assert "cannot be kept" in write_remembered(file, UserChoices())
 
 
 def test_a_memory_that_cannot_be_written_says_so_once(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_a_choice_during_a_write_is_kept_the_next_time(tmp_path: Path, monkeypat
     memory = RememberedChoices(tmp_path / "tui.json")
     write = user_config.write_remembered
 
-    def meanwhile(file: Path, remembered: Remembered) -> str:
+    def meanwhile(file: Path, remembered: UserChoices) -> str:
         memory.choose(theme="dark")
         memory.choose_table("jobs", TableChoice(sort="gpu"))
         return write(file, remembered)
@@ -191,14 +191,14 @@ def test_a_choice_during_a_write_is_kept_the_next_time(tmp_path: Path, monkeypat
     monkeypatch.setattr(user_config, "write_remembered", write)
     assert memory.is_new
     assert memory.keep() == ""
-    assert read_remembered(memory.file)[0] == Remembered(theme="dark", tables={"jobs": TableChoice(sort="gpu")})
+    assert read_remembered(memory.file)[0] == UserChoices(theme="dark", tables={"jobs": TableChoice(sort="gpu")})
 
 
 def test_the_way_out_does_not_wait_for_a_write_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     memory = RememberedChoices(tmp_path / "tui.json")
     begun, over = threading.Event(), threading.Event()
 
-    def hangs(file: Path, remembered: Remembered) -> str:
+    def hangs(file: Path, remembered: UserChoices) -> str:
         begun.set()
         over.wait(120)
         return ""
@@ -219,12 +219,12 @@ def test_the_way_out_does_not_wait_for_a_write_that_hangs(tmp_path: Path, monkey
 
 def test_a_torn_write_leaves_the_old_choices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "tui.json"
-    write_remembered(file, Remembered(theme="light"))
+    write_remembered(file, UserChoices(theme="light"))
 
     def fails(*_: object, **__: object) -> None:
         raise OSError("no room")
 
     monkeypatch.setattr(os, "replace", fails)
-    assert "no room" in write_remembered(file, Remembered(theme="mono"))
+    assert "no room" in write_remembered(file, UserChoices(theme="mono"))
     assert read_remembered(file)[0].theme == "light"
     assert [one.name for one in tmp_path.iterdir()] == ["tui.json"]

@@ -161,19 +161,19 @@ def gib(mib: float) -> str:
 # ---- Soft ----
 
 
-class Soft(Struct, frozen=True):
+class LoadBound(Struct, frozen=True):
     """A bound by load, and whether the load has reached it, so that no task is added."""
 
     bound: Bound
     stops: bool
 
 
-def room(soft: Soft) -> int:
+def room(soft: LoadBound) -> int:
     """Return the NPPN of a soft bound; a number above all others if it has none."""
     return 1 << 30 if soft.bound.nppn is None else soft.bound.nppn
 
 
-def gpu_load(nodes: Sequence[Evidence]) -> Soft | None:
+def gpu_load(nodes: Sequence[Evidence]) -> LoadBound | None:
     """Return how many tasks bring the GPUs to the load at which more would only wait; at that load, the tasks that run
     now. None if a load is not known."""
     loads = [node.load / node.gpus for node in nodes if node.load is not None]
@@ -190,20 +190,20 @@ def gpu_load(nodes: Sequence[Evidence]) -> Soft | None:
     at_least = "" if counter == "SM activity" else "at least: "
     if load >= aim:
         why = f"{at_least}{counter} {load:.2f} of {gpus}; from {thresholds.GPU_FULL:g} % on more tasks only wait"
-        return Soft(Bound(resource="GPU load", nppn=now, hard=False, why=why), stops=True)
+        return LoadBound(Bound(resource="GPU load", nppn=now, hard=False, why=why), stops=True)
     if dram >= thresholds.DRAM_FULL:
         why = f"memory bandwidth {dram:.0f} %; from {thresholds.DRAM_FULL:g} % on more tasks only wait"
-        return Soft(Bound(resource="GPU load", nppn=now, hard=False, why=why), stops=True)
+        return LoadBound(Bound(resource="GPU load", nppn=now, hard=False, why=why), stops=True)
     if own < thresholds.IDLE / 100:
         return None
     others = load - own
     found = max(now, math.floor(of_these * (aim - others) / own + 1e-9))
     less_others = f", {others:.2f} of it others'" if others > 0 else ""
     why = f"{at_least}{_make(running)} {counter} {load:.2f} of {gpus}{less_others}, up to {aim:.2f}"
-    return Soft(Bound(resource="GPU load", nppn=found, hard=False, why=why), stops=False)
+    return LoadBound(Bound(resource="GPU load", nppn=found, hard=False, why=why), stops=False)
 
 
-def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
+def cpu_load(nodes: Sequence[Evidence]) -> LoadBound | None:
     """Return how many tasks bring the CPUs to the load at which more would only wait; None if a load is not known."""
     loads = [node.cpu_cores / node.cpus for node in nodes if node.cpu_cores is not None]
     if len(loads) < len(nodes) or not all(node.running for node in nodes):
@@ -216,12 +216,12 @@ def cpu_load(nodes: Sequence[Evidence]) -> Soft | None:
     full = thresholds.CPU_FULL if nodes[0].gpus else thresholds.CPU_BAND[0]
     if percent >= full:
         why = f"CPU time {load:.1f} of {counted(cpus, 'CPU')}; from {full:g} % on, twice as many tasks are too many"
-        return Soft(Bound(resource="CPU load", nppn=now, hard=False, why=why), stops=True)
+        return LoadBound(Bound(resource="CPU load", nppn=now, hard=False, why=why), stops=True)
     found = max(now, math.floor(running * thresholds.CPU_AIM / max(percent, 0.01) + 1e-9))
     why = f"{_make(running)} CPU time {load:.2f} of {counted(cpus, 'CPU')}"
     # So little CPU time says nothing on so many tasks.
     is_bound = found <= min(node.cores for node in nodes)
-    return Soft(Bound(resource="CPU load", nppn=found if is_bound else None, hard=False, why=why), stops=False)
+    return LoadBound(Bound(resource="CPU load", nppn=found if is_bound else None, hard=False, why=why), stops=False)
 
 
 def level(nodes: Sequence[Evidence]) -> int | None:

@@ -12,7 +12,7 @@ from ....slurm.records import QueuedJob
 from ...snapshot import Bound
 from .. import thresholds
 from . import bounds
-from .bounds import Soft
+from .bounds import LoadBound
 from .evidence import Evidence
 
 
@@ -56,7 +56,7 @@ class Case(Struct, frozen=True, kw_only=True, dict=True):
         return max(bounds.in_gpus(thresholds.GROWTH * self.now, self.gpus), self.gpus)
 
     @cached_property
-    def soft(self) -> tuple[Soft, ...]:
+    def soft(self) -> tuple[LoadBound, ...]:
         """Return the bounds by GPU load and CPU load that are known."""
         by_gpus = bounds.gpu_load(self.nodes) if all(node.gpus for node in self.nodes) else None
         return tuple(one for one in (by_gpus, bounds.cpu_load(self.nodes)) if one is not None)

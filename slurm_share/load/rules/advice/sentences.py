@@ -15,7 +15,7 @@ from .bounds import gib, most_now, nodes_disagree
 from .case import Case
 from .causes import WAITS, AdviceDraft, libraries_text, named
 from .evidence import Evidence
-from .unused import Unused
+from .unused import UnusedGpus
 
 NO_QUOTES = "Slurm keeps the submit line without its quotes: quote arguments with blanks again"
 KEPT = "kept from the survey before, because the change of load or memory is small"
@@ -52,7 +52,7 @@ def unknown(base: Advice, why: str, view: str | None) -> Advice:
     return replace(base, verdict="unknown", next=None, sentence=f"no advice: {why}{allows}{run}")
 
 
-def unused(base: Advice, found: Unused) -> Advice:
+def unused(base: Advice, found: UnusedGpus) -> Advice:
     """Return the advice for a job that has never used its GPUs."""
     return replace(
         base,

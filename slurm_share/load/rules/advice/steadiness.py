@@ -16,7 +16,7 @@ from .case import Case
 from .causes import AdviceDraft
 
 
-class Loads(Struct, frozen=True):
+class JudgedLoads(Struct, frozen=True):
     """The judged loads of a job: the newest ones, or the running means."""
 
     gpu_percents: tuple[float, ...]
@@ -29,13 +29,13 @@ class Loads(Struct, frozen=True):
     """Memory bandwidth of the GPU that uses most of it."""
 
 
-def steadied(case: Case, previous: Advice | None) -> tuple[Case, Loads]:
+def steadied(case: Case, previous: Advice | None) -> tuple[Case, JudgedLoads]:
     """Return the case with the running means of the loads, and these."""
     gpus = tuple(card.load or 0.0 for node in case.nodes for card in node.busy)
     cpu, average = bounds.cpu_percent(case.nodes), bounds.average_percent(case.nodes)
     dram = max((node.dram_percent for node in case.nodes if node.dram_percent is not None), default=None)
     if previous is None:
-        return case, Loads(gpus, cpu, average, dram)
+        return case, JudgedLoads(gpus, cpu, average, dram)
     nodes = list(case.nodes)
     if len(gpus) == len(previous.gpu_percents):
         gpus = tuple(_mean_of(now, before) for now, before in zip(gpus, previous.gpu_percents, strict=True))
@@ -59,7 +59,7 @@ def steadied(case: Case, previous: Advice | None) -> tuple[Case, Loads]:
         mean = _mean_of(average, previous.load_average_percent)
         nodes = [evidence.with_load(node, average=mean / average) for node in nodes]
         average = mean
-    return replace(case, nodes=tuple(nodes)), Loads(gpus, cpu, average, dram)
+    return replace(case, nodes=tuple(nodes)), JudgedLoads(gpus, cpu, average, dram)
 
 
 def _mean_of(now: float, before: float) -> float:

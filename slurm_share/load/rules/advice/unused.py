@@ -26,7 +26,7 @@ _MOST_NAMED = 4
 """Most elements of an array that are named."""
 
 
-class Unused(Struct, frozen=True, kw_only=True):
+class UnusedGpus(Struct, frozen=True, kw_only=True):
     """The GPUs that a job holds without a process on them."""
 
     answer: AdviceDraft
@@ -36,7 +36,7 @@ class Unused(Struct, frozen=True, kw_only=True):
     """Unix time since which no process was on them: the start of the job."""
 
 
-def judged(jobs: Sequence[QueuedJob], snapshots: Sequence[Snapshot], now: float | None) -> Unused | None:
+def judged(jobs: Sequence[QueuedJob], snapshots: Sequence[Snapshot], now: float | None) -> UnusedGpus | None:
     """Return the GPUs that all these jobs, one or the elements of an array, hold and have not used for ten minutes from
     their start. None: they use some, or it is not known. `now`: Unix time of the snapshots."""
     by_name = {one.node: one for one in snapshots}
@@ -60,7 +60,7 @@ def judged(jobs: Sequence[QueuedJob], snapshots: Sequence[Snapshot], now: float 
         _sentence(jobs, gpus, now - since, cores, has_steps=has_steps),
         surest=_surest(jobs, now - since, cores),
     )
-    return Unused(answer=answer, gpus=gpus, since=since)
+    return UnusedGpus(answer=answer, gpus=gpus, since=since)
 
 
 def watched_text(jobs: Sequence[QueuedJob], loads: Sequence[JobLoad]) -> tuple[str, ...]:

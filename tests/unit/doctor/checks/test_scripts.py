@@ -9,7 +9,7 @@ from doctor_hosts import HEALTHY, changed, file, script
 
 from slurm_share.doctor.checks import every
 from slurm_share.doctor.facts import scripts
-from slurm_share.doctor.facts.records import SiteScript, Unseen
+from slurm_share.doctor.facts.records import SiteScript, UnknownFact
 from slurm_share.slurm.rules import shell
 
 CHECKS = ("script-fails", "script-gpus", "task-prolog")
@@ -182,7 +182,7 @@ def test_the_syntax_is_tried_by_the_scripts_own_shell(tmp_path):
         path.write_text(f"#!/bin/bash\n{text}")
         fact = file(str(path), interpreter="/bin/bash")
         said = scripts._syntax(fact)
-        assert not isinstance(said, Unseen)
+        assert not isinstance(said, UnknownFact)
         assert bool(said) == found
         assert "syntax error" in said or not found
     path.write_text("#!/bin/bash\nshopt -s extglob\ncase $A in +([0-9])) date;; esac\nrm !(a|b)\n")

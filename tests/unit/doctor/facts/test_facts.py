@@ -21,7 +21,7 @@ from slurm_share.doctor.facts import host as fact_host
 from slurm_share.doctor.facts import programs, system
 from slurm_share.doctor.facts import slurm as fact_slurm
 from slurm_share.doctor.facts import state as fact_state
-from slurm_share.doctor.facts.records import ArchiveFacts, Mount, NodeGpus, SharedJob, Unseen
+from slurm_share.doctor.facts.records import ArchiveFacts, HostGpus, Mount, SharedJob, UnknownFact
 from slurm_share.slurm.conf import slurm_conf_path
 
 CONFIG = """\
@@ -119,7 +119,7 @@ def root(tmp_path):
 
 def read(root, slurm=None, roles=(), **more):
     return fact_host.read_facts(
-        roles, root=root, environ={}, ask=slurm or Slurm(), read_driver_state=lambda: NodeGpus("550"), **more
+        roles, root=root, environ={}, ask=slurm or Slurm(), read_driver_state=lambda: HostGpus("550"), **more
     )
 
 
@@ -145,7 +145,7 @@ def test_the_archives_units_are_read_from_systemd(root, timer, service, found):
         text = timer if argv[-1].endswith(".timer") else service
         return Finished(0, text, "")
 
-    assert isinstance(fact_host.read_archive(ask, root), Unseen)
+    assert isinstance(fact_host.read_archive(ask, root), UnknownFact)
     (root / "run/systemd/system").mkdir(parents=True)
     assert fact_host.read_archive(ask, root) == found
 
@@ -171,7 +171,7 @@ def test_a_compute_node_is_read_from_its_files_and_from_the_controller(root):
     assert facts.host_facts.daemons == {"slurmd"}  # the other one is a user's
     assert facts.host_facts.open_files == 20000
     assert facts.host_facts.adopt_files == ("/etc/pam.d/sshd",)
-    assert isinstance(facts.host_facts.ptrace_scope, Unseen)
+    assert isinstance(facts.host_facts.ptrace_scope, UnknownFact)
     assert facts.host_facts.selinux is None
     assert (facts.state.is_mount, [job for job, _ in facts.state.folders]) == (True, [4711])
     assert facts.gpus.driver == "550"
@@ -186,7 +186,7 @@ def test_a_plugstack_that_is_not_there_and_one_with_carriage_returns(root):
     (root / "etc/slurm/plugstack.conf").unlink()
     assert read(root).slurm.plugstack is None
     (root / "etc/slurm/slurm.conf").unlink()
-    assert isinstance(read(root, roles=("login",)).slurm.plugstack, Unseen)
+    assert isinstance(read(root, roles=("login",)).slurm.plugstack, UnknownFact)
 
 
 def test_a_controller_that_is_dead_is_asked_once(root):
@@ -194,21 +194,21 @@ def test_a_controller_that_is_dead_is_asked_once(root):
     facts = read(root, slurm)
     assert facts.slurm.down == ("ctl",)
     assert slurm.asked == ["scontrol --version", "scontrol show hostnames localhost", "scontrol ping"]
-    assert facts.slurm.live == facts.slurm.jobs_here == facts.slurm.nodes == Unseen("no controller answers")
+    assert facts.slurm.live == facts.slurm.jobs_here == facts.slurm.nodes == UnknownFact("no controller answers")
     written = facts.slurm.written
-    assert not isinstance(written, Unseen)
+    assert not isinstance(written, UnknownFact)
     assert written["prolog"] == ("/etc/slurm/prolog.d/*", "own.sh")
     hooks = facts.slurm.prologs
-    assert not isinstance(hooks, Unseen)
+    assert not isinstance(hooks, UnknownFact)
     assert [file.path for file in hooks[0].files] == ["/etc/slurm/prolog.d/zz-slurm-share", "/etc/slurm/prolog.d/10-a"]
     assert [(file.is_ours, file.interpreter_is_there) for one in hooks for file in one.files] == [
         (True, True), (False, False), (True, True),
     ]  # fmt: skip
     epilogs = facts.slurm.epilogs
-    assert not isinstance(epilogs, Unseen)
+    assert not isinstance(epilogs, UnknownFact)
     assert epilogs[0].files == ()
     scripts = facts.slurm.scripts
-    assert not isinstance(scripts, Unseen)
+    assert not isinstance(scripts, UnknownFact)
     assert [(one.key, one.path, one.is_shell) for one in scripts] == [
         ("Prolog", "/etc/slurm/prolog.d/zz-slurm-share", False), ("Prolog", "/etc/slurm/prolog.d/10-a", False),
         ("Prolog", "/etc/slurm/own.sh", True), ("TaskProlog", "/etc/slurm/task.sh", False),
@@ -221,15 +221,15 @@ def test_a_controller_that_is_dead_is_asked_once(root):
 )
 def test_a_controller_that_hangs_or_refuses_is_a_fact(root, answer):
     facts = read(root, Slurm(**{"scontrol show config": answer}))
-    assert isinstance(facts.slurm.live, Unseen)
-    assert isinstance(facts.slurm.jobs_here, Unseen)
+    assert isinstance(facts.slurm.live, UnknownFact)
+    assert isinstance(facts.slurm.jobs_here, UnknownFact)
 
 
 def test_a_backup_that_is_down_does_not_hide_the_rest(root):
     said = "Slurmctld(primary) at ctl is UP\nSlurmctld(backup) at spare is DOWN\n"
     facts = read(root, Slurm(**{"scontrol ping": said}))
     assert facts.slurm.down == ("spare",)
-    assert not isinstance(facts.slurm.live, Unseen)
+    assert not isinstance(facts.slurm.live, UnknownFact)
 
 
 def test_slurm_that_is_not_installed_is_a_fact(root):
@@ -237,8 +237,8 @@ def test_slurm_that_is_not_installed_is_a_fact(root):
         raise CommandError(tuple(argv), None, "No such file or directory")
 
     facts = read(root, nothing)
-    assert isinstance(facts.slurm.version, Unseen)
-    assert isinstance(facts.slurm.live, Unseen)
+    assert isinstance(facts.slurm.version, UnknownFact)
+    assert isinstance(facts.slurm.live, UnknownFact)
 
 
 def test_a_configuration_that_is_wrong_is_a_fact(root):
@@ -247,7 +247,7 @@ def test_a_configuration_that_is_wrong_is_a_fact(root):
     file.parent.mkdir()
     file.write_text("mode = 3\n")
     facts = read(root)
-    assert isinstance(facts.config, Unseen)
+    assert isinstance(facts.config, UnknownFact)
     assert "mode" in facts.config.why
     file.write_text('agent_http = ":594"\n')
     facts = read(root, ask_agent=lambda settings: ("no agent is there", ""))
@@ -284,7 +284,7 @@ def test_a_host_that_cannot_be_read_says_why(root, monkeypatch):
     monkeypatch.setattr(system, "read_host", hang)
     facts = read(root)
     assert facts.host_facts.missed == "[Errno 5] Input/output error"
-    assert facts.host_facts.open_files == Unseen(facts.host_facts.missed)
+    assert facts.host_facts.open_files == UnknownFact(facts.host_facts.missed)
     said = {one.check: one.outcome for one in every.examine(facts)}
     assert {said[name] for name in ("daemons", "shared-memory", "open-files", "selinux")} == {"SKIP"}
 
@@ -295,7 +295,7 @@ def test_a_configuration_that_is_a_link_to_nowhere_is_wrong(root, place):
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to("/srv/gone")
     config = read(root).config
-    assert isinstance(config, Unseen)
+    assert isinstance(config, UnknownFact)
     assert config.why == f"/{link.relative_to(root)} is a link to /srv/gone, and nothing is there"
 
 
@@ -306,8 +306,8 @@ def test_a_script_that_cannot_be_read_is_not_taken_for_none(root):
         (root / "etc/slurm" / name).unlink(missing_ok=True)
         (root / "etc/slurm" / name).mkdir()
     slurm = read(root, Slurm(**{"scontrol show config": Finished(1, "", "no controller")})).slurm
-    assert slurm.lua == Unseen("/etc/slurm/job_submit.lua is no plain file")
-    assert not isinstance(slurm.scripts, Unseen)
+    assert slurm.lua == UnknownFact("/etc/slurm/job_submit.lua is no plain file")
+    assert not isinstance(slurm.scripts, UnknownFact)
     assert not slurm.scripts[-1].file.is_executable  # a folder
 
 
@@ -318,7 +318,7 @@ def test_the_scripts_of_the_controller_are_read_there(root):
     (root / "etc/slurm/dir").mkdir()
     silent = Slurm(**{"scontrol show config": Finished(1, "", "no controller")})
     assert read(root, silent, roles=("controller",)).slurm.controller_scripts == (
-        ("/etc/slurm/dir", Unseen("/etc/slurm/dir is no plain file")),
+        ("/etc/slurm/dir", UnknownFact("/etc/slurm/dir is no plain file")),
         ("/etc/slurm/stats.sh", "sacctmgr\n"),
     )
     assert read(root, silent, roles=("compute",)).slurm.controller_scripts == ()
@@ -429,7 +429,7 @@ def test_before_anything_is_mended_slurm_is_asked_for_every_job(root):
 def test_a_job_that_slurm_has_forgotten_is_not_here(root):
     gone = Finished(1, "", "slurm_load_jobs error: Invalid job id specified\n")
     assert read(root, Slurm(squeue=gone)).slurm.jobs_here == frozenset()
-    assert isinstance(read(root, Slurm(squeue=Finished(1, "", "no munge"))).slurm.jobs_here, Unseen)
+    assert isinstance(read(root, Slurm(squeue=Finished(1, "", "no munge"))).slurm.jobs_here, UnknownFact)
 
 
 # --- Slurm's answers -------------------------------------------------------------------------------------------------
@@ -539,7 +539,7 @@ def test_the_slurm_that_an_object_is_for(tmp_path, data, release):
     file = tmp_path / "share_gpu.so"
     file.write_bytes(data)
     found = programs.read_release(file)
-    assert found == release if release else isinstance(found, Unseen)
+    assert found == release if release else isinstance(found, UnknownFact)
 
 
 def test_objects_for_other_releases_lie_beside_it(tmp_path):
@@ -572,15 +572,15 @@ def test_mounts(root):
 def test_logind_is_asked(root, said, removes):
     write_process(root, 58, "systemd-logind")
     found = system.read_host(Slurm(busctl=said), "/run/slurm-share", root).removes_ipc
-    assert found is removes if removes is not None else isinstance(found, Unseen)
-    assert isinstance(system.read_host(Slurm(), "/run/slurm-share", root).removes_ipc, Unseen)
+    assert found is removes if removes is not None else isinstance(found, UnknownFact)
+    assert isinstance(system.read_host(Slurm(), "/run/slurm-share", root).removes_ipc, UnknownFact)
 
 
 @pytest.mark.parametrize("text", ["{", '{"version": 99, "ledger": {}}'])
 def test_a_ledger_that_is_torn_is_a_fact(root, text):
     (root / "run/slurm-share/ledger").write_text(text)
     state = fact_state.read_state(Settings(), "/run/slurm-share", root)
-    assert isinstance(state.ledger, Unseen)
+    assert isinstance(state.ledger, UnknownFact)
     assert state.broken
 
 
@@ -602,7 +602,7 @@ def test_a_defect_is_called_one_and_not_a_hang(root):
         raise KeyError("mine")
 
     facts = fact_host.read_facts(("compute",), root=root, environ={}, ask=Slurm(), read_driver_state=look)
-    assert isinstance(facts.gpus.driver, Unseen)
+    assert isinstance(facts.gpus.driver, UnknownFact)
     assert facts.gpus.driver.why.endswith("KeyError: 'mine'")
     assert "hangs" not in facts.gpus.driver.why
 
@@ -666,7 +666,7 @@ def test_the_controllers_mode_is_heard_from_its_script(said, mode):
 
 
 def test_an_answer_without_a_mode_is_not_taken_for_one():
-    assert fact_slurm.parse_mode("x\nallocation failure: no account\n") == Unseen(
+    assert fact_slurm.parse_mode("x\nallocation failure: no account\n") == UnknownFact(
         "the controller's job_submit.lua does not tell its mode: allocation failure: no account"
     )
     assert "no answer" in fact_slurm.parse_mode("").why

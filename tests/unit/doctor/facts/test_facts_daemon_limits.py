@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share.doctor.facts import system
-from slurm_share.doctor.facts.records import Unseen
+from slurm_share.doctor.facts.records import UnknownFact
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: whether limits hold is for root to see")
 
@@ -33,7 +33,7 @@ def test_all_of_v1_holds_all(root: Path) -> None:
 
 def test_each_controller_that_is_missing_is_named(root: Path) -> None:
     said = system.read_unheld(90, with_v1(root, "freezer", "pids"))
-    assert not isinstance(said, Unseen)
+    assert not isinstance(said, UnknownFact)
     assert [one.partition(" (")[0] for one in said] == ["host memory is not limited", "any GPU may be opened"]
 
 
@@ -48,7 +48,7 @@ def test_v2_wants_its_controllers_and_bpf(root: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(system.device_guard, "load", refuse)
     (root / "sys/fs/cgroup/cgroup.controllers").write_text("cpu memory\n")
     said = system.read_unheld(90, root)
-    assert not isinstance(said, Unseen)
+    assert not isinstance(said, UnknownFact)
     assert [one.partition(" (")[0] for one in said] == [
         "the number of processes is not limited",
         "any GPU may be opened",

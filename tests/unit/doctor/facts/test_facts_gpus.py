@@ -9,7 +9,7 @@ import pytest
 
 from slurm_share.core.errors import DriverError
 from slurm_share.doctor.facts import gpus
-from slurm_share.doctor.facts.records import Unseen
+from slurm_share.doctor.facts.records import UnknownFact
 
 WELL = {
     "nvmlDeviceGetUUID": "GPU-5131194a-af6f-47c0-8619-4e91f42a6279",
@@ -110,5 +110,5 @@ def test_a_driver_that_does_not_answer_is_a_fact(driver, monkeypatch, tmp_path):
     with pytest.raises(DriverError, match="nvmlInit"):
         gpus.read_driver()
     found = gpus.read_gpus(tmp_path)
-    assert isinstance(found.driver, Unseen)
+    assert isinstance(found.driver, UnknownFact)
     assert found.gpus == ()

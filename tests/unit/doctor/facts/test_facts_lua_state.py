@@ -17,7 +17,7 @@ from slurm_share.core.paths import Paths
 from slurm_share.core.records import ProcessIdentity
 from slurm_share.doctor.facts import gpus, lua, slurm, state, system
 from slurm_share.doctor.facts import scripts as fact_files
-from slurm_share.doctor.facts.records import LostPath, Unseen
+from slurm_share.doctor.facts.records import LostPath, UnknownFact
 from slurm_share.node import processes as proc
 from slurm_share.node.records import Gpu
 from slurm_share.share import plan as plan_text
@@ -36,14 +36,14 @@ def test_the_plugin_for_lua_is_looked_for_where_slurm_has_its_plugins(tmp_path):
     """Told by PluginDir, else where packages have them. Where no submit plugin is nothing can be told."""
     folder = tmp_path / "usr/lib/x86_64-linux-gnu/slurm-wlm"
     folder.mkdir(parents=True)
-    assert isinstance(lua.find_object("", tmp_path), Unseen)
+    assert isinstance(lua.find_object("", tmp_path), UnknownFact)
     (folder / "job_submit_pbs.so").touch()
     assert lua.find_object("", tmp_path) == ""
     (folder / "job_submit_lua.so").touch()
     found = "/usr/lib/x86_64-linux-gnu/slurm-wlm/job_submit_lua.so"
     assert lua.find_object("", tmp_path) == found
     assert lua.find_object("/gone:/usr/lib/x86_64-linux-gnu/slurm-wlm", tmp_path) == found
-    assert isinstance(lua.find_object("/gone", tmp_path), Unseen)
+    assert isinstance(lua.find_object("/gone", tmp_path), UnknownFact)
 
 
 needs_lua = pytest.mark.skipif(
@@ -64,18 +64,18 @@ def test_lua_itself_says_whether_it_takes_a_script(tmp_path, monkeypatch):
     problem = lua.read_problem("/job_submit.lua", tmp_path)
     assert ":2: " in str(problem)
     script.unlink()
-    assert isinstance(lua.read_problem("/job_submit.lua", tmp_path), Unseen)
+    assert isinstance(lua.read_problem("/job_submit.lua", tmp_path), UnknownFact)
 
 
 def test_without_a_library_nothing_is_said_of_a_script(tmp_path):
     (tmp_path / "s.lua").write_text("x = ")
     said = lua.read_problem("/s.lua", tmp_path)
-    assert said == Unseen("Lua was not asked: there is no Lua library on this host")
+    assert said == UnknownFact("Lua was not asked: there is no Lua library on this host")
     fake = tmp_path / "usr/lib64/liblua5.1.so"
     fake.parent.mkdir(parents=True)
     fake.write_text("no ELF")
     said = lua.read_problem("/s.lua", tmp_path)
-    assert isinstance(said, Unseen)
+    assert isinstance(said, UnknownFact)
     assert "liblua5.1.so" in said.why
 
 
@@ -213,7 +213,7 @@ def shared_job(tmp_path, pipe):
 
 def lost(ledger, paths):
     """Return which files of the job and of its daemons are gone."""
-    examination = Examination(Unseen("no driver"), lambda path: None, state.read_plans(ledger, paths), False)
+    examination = Examination(UnknownFact("no driver"), lambda path: None, state.read_plans(ledger, paths), False)
     health = registry.get("mps").health(Host(paths=paths), (), examination=examination)
     found = (*state.read_lost(ledger, paths), *(LostPath(*one) for one in health.lost))
     assert {(one.job_id, one.uid) for one in found} <= {(7, os.getuid())}

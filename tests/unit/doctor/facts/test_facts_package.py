@@ -12,7 +12,7 @@ import pytest
 
 from slurm_share.core.process import Finished
 from slurm_share.doctor.facts import package
-from slurm_share.doctor.facts.records import Unseen
+from slurm_share.doctor.facts.records import UnknownFact
 
 
 def test_every_module_of_this_installation_can_be_imported(monkeypatch):
@@ -124,8 +124,8 @@ def test_an_object_that_only_root_can_read_is_named_for_the_programs_of_users(sl
 
 
 def test_what_cannot_be_tried_is_not_seen(tmp_path):
-    assert isinstance(package.read_load_problems(["/x.so"], ("login",), [str(tmp_path)]), Unseen)
-    assert isinstance(package.read_load_problems(["/a b.so"], ("login",), ["/bin"]), Unseen)
+    assert isinstance(package.read_load_problems(["/x.so"], ("login",), [str(tmp_path)]), UnknownFact)
+    assert isinstance(package.read_load_problems(["/a b.so"], ("login",), ["/bin"]), UnknownFact)
 
 
 def test_groups():

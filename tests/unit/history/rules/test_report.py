@@ -136,7 +136,7 @@ def test_the_advice_of_most_hours_is_told():
         sample(2, gpus=2, nppn=1, advised=2, decided_by="doubling"),
         *(sample(n, gpus=2, nppn=8, advised=8, decided_by="GPU load") for n in range(3, 9)),
     ).users
-    assert use.advised == report.Advised(1, 4, "GPU load", 0.5)
+    assert use.advised == report.AdviceHours(1, 4, "GPU load", 0.5)
 
 
 SAMPLES = some.lists(

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_share.install.rules.choices import ALLOC, INTERACTIVE_STEP
 from slurm_share.install.rules.edits import difference, put_in, take_out
-from slurm_share.install.rules.lines import EPILOG, LUA, PLUGIN, PROLOG, Present, site_lines
+from slurm_share.install.rules.lines import EPILOG, LUA, PLUGIN, PROLOG, SlurmFiles, site_lines
 from slurm_share.share.rules.site import OWN_LUA
 from slurm_share.slurm.conf_text import ConfText, parse
 from slurm_share.slurm.gpu_limits import GpuLimit
@@ -27,7 +27,7 @@ def present(slurm=PLAIN, plugstack=None, gres="Name=gpu File=/dev/nvidia[0-3]\n"
     """Return a site with these texts; None: no such file."""
     texts = {SLURM: slurm, PLUG: plugstack, GRES: gres, LUA_FILE: lua}
     confs = [ConfText(Path(name), parse(texts[name] or "", Path(name))) for name in (SLURM, PLUG, GRES)]
-    return Present(*confs, {name: text for name, text in texts.items() if text is not None}, LUA_FILE, **more)
+    return SlurmFiles(*confs, {name: text for name, text in texts.items() if text is not None}, LUA_FILE, **more)
 
 
 TAKEN = (ALLOC, INTERACTIVE_STEP)
@@ -113,7 +113,7 @@ def test_included_files_are_changed_in_their_place():
     lines = (*parse(PLAIN, Path(SLURM)), *parse("PrologFlags=Serial\n", Path("/e/more.conf")))
     site = present()
     texts = {**site.texts, "/e/more.conf": "PrologFlags=Serial\n"}
-    site = Present(ConfText(Path(SLURM), lines), site.plugstack, site.gres, texts, LUA_FILE)
+    site = SlurmFiles(ConfText(Path(SLURM), lines), site.plugstack, site.gres, texts, LUA_FILE)
     assert after(site)["/e/more.conf"] == "PrologFlags=Serial,Alloc\n"
 
 

@@ -17,7 +17,7 @@ from slurm_share.core.errors import StateError, UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load.agent import http_server, tls
 from slurm_share.load.sources.agents import NO_TLS, WANTS_CERTIFICATE, WANTS_TLS, AgentsSource
-from slurm_share.load.sources.base import Asked
+from slurm_share.load.sources.base import SourceRequest
 
 SHOWN = {"authorization": f"Bearer {TOKEN}"}
 
@@ -64,7 +64,7 @@ def read(agent, tmp_path: Path, **settings: object):
     source = AgentsSource(
         Settings(agent_token_file=str(tmp_path / "token"), agents_port=agent.http_server.port, **settings)
     )
-    return source.read(Asked(nodes=("n1",), addresses={"n1": "127.0.0.1"}), 60.0)
+    return source.read(SourceRequest(nodes=("n1",), addresses={"n1": "127.0.0.1"}), 60.0)
 
 
 def serving(tmp_path, authority, **settings):

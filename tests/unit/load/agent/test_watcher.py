@@ -13,7 +13,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.load.agent import callers, client, watcher
 from slurm_share.load.agent.watcher import NodeWatcher, this_node
 from slurm_share.load.snapshot import GpuBooking, GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot
-from slurm_share.load.sources.base import Asked
+from slurm_share.load.sources.base import SourceRequest
 from slurm_share.load.sources.local import LocalSource
 from slurm_share.node import processes as node_processes
 from slurm_share.node.progress_figures import RunProgress, TaskProgress
@@ -233,13 +233,13 @@ def test_the_node_s_name_is_what_was_said():
 
 def test_as_a_source_it_has_this_node_and_no_other(node, agent, monkeypatch):
     source = LocalSource(Settings(), watcher=node)
-    answer = source.read(Asked(nodes=("n1", "n2"), user=ME), 5)
+    answer = source.read(SourceRequest(nodes=("n1", "n2"), user=ME), 5)
     assert (set(answer.snapshots), answer.silent, answer.notes) == ({"n1"}, {"n2": "another node"}, [])
     assert answer.snapshots["n1"].source == "local"
-    assert source.read(Asked(nodes=("n2",), user=ME), 5).silent == {"n2": "another node"}
+    assert source.read(SourceRequest(nodes=("n2",), user=ME), 5).silent == {"n2": "another node"}
     assert len(agent.asked) == 1
     agent.answer = a_snapshot(node="n2")
-    answer = source.read(Asked(nodes=("n1",), user=ME), 5)
+    answer = source.read(SourceRequest(nodes=("n1",), user=ME), 5)
     assert answer.notes == ["n1: sampled without the agent: it answers for node n2, and this is n1"]
     source.close()
     monkeypatch.setenv("SLURMD_NODENAME", "n1\x1b[2J")

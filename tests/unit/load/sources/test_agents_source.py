@@ -17,7 +17,7 @@ from slurm_share.load import snapshot as snapshots
 from slurm_share.load.snapshot import Snapshot
 from slurm_share.load.sources import agents
 from slurm_share.load.sources.agents import AgentsSource
-from slurm_share.load.sources.base import Asked
+from slurm_share.load.sources.base import SourceRequest
 
 TOKEN = "the-token-of-the-operators"
 
@@ -100,7 +100,7 @@ def test_every_node_is_in_one_of_the_two(source):
         "ssh": "not slurm-share's agent",
         "mute": "connection lost",
     }
-    answer = source.read(Asked(nodes=("n1", "n2", *wrong)), 5.0)
+    answer = source.read(SourceRequest(nodes=("n1", "n2", *wrong)), 5.0)
     assert dict(answer.silent) == wrong
     assert sorted(answer.snapshots) == ["n1", "n2"]
     assert [job.user for job in answer.snapshots["n1"].jobs] == ["alice", "bob"]
@@ -118,14 +118,14 @@ def test_a_node_is_asked_at_the_address_that_slurm_has(source, monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     addresses = {"nowhere": "127.0.0.1", "gone": "n2-ib"}
-    answer = source.read(Asked(nodes=("nowhere", "gone"), addresses=addresses), 5.0)
+    answer = source.read(SourceRequest(nodes=("nowhere", "gone"), addresses=addresses), 5.0)
     assert {name: seen.node for name, seen in answer.snapshots.items()} == {"nowhere": "nowhere", "gone": "gone"}
     assert sorted(resolved) == [("127.0.0.1", socket.AI_NUMERICHOST), ("n2-ib", 0)]
 
 
 def test_the_deadline_is_for_all_of_them(source):
     begin = time.monotonic()
-    question = Asked(nodes=("n1", "slow", "n2"))
+    question = SourceRequest(nodes=("n1", "slow", "n2"))
     answer = until(lambda: (found := source.read(question, 2.0)).snapshots.keys() == {"n1", "n2"} and found)
     assert time.monotonic() - begin < 150  # it answers later
     assert dict(answer.silent) == {"slow": "timeout"}
@@ -134,33 +134,33 @@ def test_the_deadline_is_for_all_of_them(source):
 def test_more_nodes_than_connections(source, monkeypatch):
     monkeypatch.setattr(agents, "AT_ONCE", 3)
     names = tuple(f"n{number}" for number in range(20))
-    assert sorted(source.read(Asked(nodes=names), 5.0).snapshots) == sorted(names)
-    assert source.read(Asked(nodes=()), 5.0).snapshots == {}
+    assert sorted(source.read(SourceRequest(nodes=names), 5.0).snapshots) == sorted(names)
+    assert source.read(SourceRequest(nodes=()), 5.0).snapshots == {}
 
 
 def test_a_wrong_token_is_told_once_with_what_to_look_at(source, tmp_path):
     source._token = "other"
-    answer = source.read(Asked(nodes=("n1", "n2")), 5.0)
+    answer = source.read(SourceRequest(nodes=("n1", "n2")), 5.0)
     assert dict(answer.silent) == {"n1": "wrong token", "n2": "wrong token"}
     assert answer.notes == ["2 agents refused the token; agent_token_file must be the same there and here"]
 
 
 def test_without_any_agent_it_says_what_to_install(source):
-    (note,) = source.read(Asked(nodes=("gone",)), 5.0).notes
+    (note,) = source.read(SourceRequest(nodes=("gone",)), 5.0).notes
     assert "start slurm-share-agent.service there and set agent_http" in note
-    assert source.read(Asked(nodes=("gone", "n1")), 5.0).notes == []
+    assert source.read(SourceRequest(nodes=("gone", "n1")), 5.0).notes == []
 
 
 def test_a_line_per_node_asks_for_a_line(source):
-    source.read(Asked(nodes=("n1",), details=False), 5.0)
-    seen = source.read(Asked(nodes=("n1",), details=False, user="alice"), 5.0).snapshots["n1"]
+    source.read(SourceRequest(nodes=("n1",), details=False), 5.0)
+    seen = source.read(SourceRequest(nodes=("n1",), details=False, user="alice"), 5.0).snapshots["n1"]
     assert Handler.asked == ["/snapshot?details=no", "/snapshot"]
     assert (seen.view, [one.user for one in seen.processes], seen.hidden_gpus) == ("alice", ["alice"], 1)
     assert "bob" not in str(seen)
 
 
 def test_a_user_who_is_not_there_has_the_node_alone(source):
-    seen = source.read(Asked(nodes=("n1",), user="carol"), 5.0).snapshots["n1"]
+    seen = source.read(SourceRequest(nodes=("n1",), user="carol"), 5.0).snapshots["n1"]
     assert (seen.view, seen.processes, seen.jobs, seen.gpus, seen.hidden_gpus) == ("carol", (), (), (), 2)
 
 
@@ -173,14 +173,14 @@ def test_a_name_server_that_hangs_holds_up_neither_the_others_nor_the_end(source
         return real(host, *args, **kwargs)
 
     monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    answer = source.read(Asked(nodes=("lost", "n1", "n2")), 0.5)
+    answer = source.read(SourceRequest(nodes=("lost", "n1", "n2")), 0.5)
     assert (dict(answer.silent), sorted(answer.snapshots)) == ({"lost": "timeout"}, ["n1", "n2"])
     let_go.set()
 
 
 def test_a_name_that_no_host_can_have_is_a_word(source, monkeypatch):
     monkeypatch.undo()  # the system's own addresses
-    assert dict(source.read(Asked(nodes=("x" * 300, "a..b")), 5.0).silent) == {
+    assert dict(source.read(SourceRequest(nodes=("x" * 300, "a..b")), 5.0).silent) == {
         "x" * 300: "no such host",
         "a..b": "no such host",
     }

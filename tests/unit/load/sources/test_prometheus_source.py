@@ -19,7 +19,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.load import metrics
 from slurm_share.load.snapshot import Snapshot
 from slurm_share.load.sources import prometheus
-from slurm_share.load.sources.base import Asked
+from slurm_share.load.sources.base import SourceRequest
 from slurm_share.load.sources.prometheus import PrometheusSource
 
 NOW = 1795271308.0
@@ -86,7 +86,7 @@ def source(server):
 
 
 def test_one_query_answers_all_nodes(server, source):
-    answer = source.read(Asked(nodes=("n1",)), 5.0)
+    answer = source.read(SourceRequest(nodes=("n1",)), 5.0)
     seen = answer.snapshots["n1"]
     assert (seen.taken, seen.source, [job.user for job in seen.jobs]) == (NOW - 7.5, "prometheus", ["alice", "bob"])
     assert (dict(answer.silent), answer.notes) == ({}, ())
@@ -96,14 +96,14 @@ def test_one_query_answers_all_nodes(server, source):
 
 def test_all_lines_are_asked_for_before_the_nodes_are_known(server, source):
     source.get_ready(True, 5.0)
-    assert sorted(source.read(Asked(nodes=("n1",), details=False), 5.0).snapshots) == ["n1"]
-    source.read(Asked(nodes=("n1",), details=False), 5.0)
+    assert sorted(source.read(SourceRequest(nodes=("n1",), details=False), 5.0).snapshots) == ["n1"]
+    source.read(SourceRequest(nodes=("n1",), details=False), 5.0)
     ahead, named = (query for _, query, _ in server.asked)
     assert (ahead, named) == (named.replace(',node=~"n1"', ""), named)
     server.status, server.body = 200, b"hello"
     source.get_ready(True, 5.0)
     with pytest.raises(SlurmShareError, match="is no Prometheus"):
-        source.read(Asked(nodes=("n1",), details=False), 5.0)
+        source.read(SourceRequest(nodes=("n1",), details=False), 5.0)
 
 
 def test_nothing_is_asked_ahead_where_it_may_be_too_much(server, source):
@@ -114,8 +114,8 @@ def test_nothing_is_asked_ahead_where_it_may_be_too_much(server, source):
 
 def test_a_line_per_node_asks_for_few_metrics(server, source):
     many = tuple(f"gpu-{number:05d}" for number in range(10_000))
-    source.read(Asked(nodes=many, details=False), 5.0)
-    source.read(Asked(nodes=("gpu-1", "n.2"), details=False), 5.0)
+    source.read(SourceRequest(nodes=many, details=False), 5.0)
+    source.read(SourceRequest(nodes=("gpu-1", "n.2"), details=False), 5.0)
     everywhere, named = (
         json.loads(query.partition("=~")[2].partition(",")[0].rstrip("}")) for _, query, _ in server.asked[:2]
     )
@@ -126,31 +126,31 @@ def test_a_line_per_node_asks_for_few_metrics(server, source):
 
 def test_nodes_that_it_has_nothing_of_are_silent(server, source):
     server.seen = [{"metric": {"node": "n2"}, "value": [NOW, str(NOW - 3 * 3600)]}]
-    answer = source.read(Asked(nodes=("n1", "n2", "n3")), 5.0)
+    answer = source.read(SourceRequest(nodes=("n1", "n2", "n3")), 5.0)
     assert dict(answer.silent) == {"n2": "in Prometheus last 3 h ago", "n3": "not in Prometheus"}
     assert sorted(answer.snapshots) == ["n1"]
 
 
 def test_others_nodes_are_not_answered(server, source):
-    assert dict(source.read(Asked(nodes=("n2",)), 5.0).snapshots) == {}
+    assert dict(source.read(SourceRequest(nodes=("n2",)), 5.0).snapshots) == {}
 
 
 def test_old_figures_are_said_to_be_old(server, source):
     server.rows = series(msgspec.structs.replace(NODE, taken=NOW - 240))
-    assert source.read(Asked(nodes=("n1",)), 5.0).notes == (
+    assert source.read(SourceRequest(nodes=("n1",)), 5.0).notes == (
         "in Prometheus the figures of 1 node are over 60 s old, the oldest of n1: 4 min",
     )
 
 
 def test_a_server_without_our_metrics_is_told_what_to_scrape(server, source):
     server.rows = []
-    answer = source.read(Asked(nodes=("n1", "n2")), 5.0)
+    answer = source.read(SourceRequest(nodes=("n1", "n2")), 5.0)
     assert set(answer.silent.values()) == {"not in Prometheus"}
     assert "let it scrape http://NODE:594/metrics with the agents' token" in answer.notes[0]
 
 
 def test_one_users_part_is_told_by_the_jobs(server, source):
-    seen = source.read(Asked(nodes=("n1",), user="alice", details=False), 5.0).snapshots["n1"]
+    seen = source.read(SourceRequest(nodes=("n1",), user="alice", details=False), 5.0).snapshots["n1"]
     assert (seen.view, [gpu.uuid for gpu in seen.gpus], seen.hidden_gpus) == ("alice", ["GPU-0", "GPU-2"], 1)
     assert [one.user for one in (*seen.jobs, *seen.users)] == ["alice", "alice"]
     assert "bob" not in str(seen)
@@ -181,7 +181,7 @@ def test_one_users_part_is_told_by_the_jobs(server, source):
 def test_whatever_else_it_answers_is_a_sentence(server, source, status, body, kind, why):
     server.status, server.body = status, body
     with pytest.raises(kind, match=why):
-        source.read(Asked(nodes=("n1",)), 5.0)
+        source.read(SourceRequest(nodes=("n1",)), 5.0)
 
 
 @pytest.mark.parametrize("value", ["abc", "NaN", "+Inf"])
@@ -191,7 +191,7 @@ def test_figures_that_are_none_are_a_sentence(server, source, value):
         if row["metric"]["__name__"] == "slurm_share_node_problems":
             row["value"][1] = value
     with pytest.raises(SlurmShareError, match="has figures under our names that no agent wrote"):
-        source.read(Asked(nodes=("n1",)), 5.0)
+        source.read(SourceRequest(nodes=("n1",)), 5.0)
 
 
 def test_a_server_that_is_down_or_hangs_is_a_sentence(server, source):
@@ -200,10 +200,10 @@ def test_a_server_that_is_down_or_hangs_is_a_sentence(server, source):
         SlurmShareError,
         match=r"did not answer within 0\.1 s; --source agents \(load_source in config\.toml\) reads the nodes",
     ):
-        source.read(Asked(nodes=("n1",)), 0.1)
+        source.read(SourceRequest(nodes=("n1",)), 0.1)
     down = PrometheusSource(Settings(prometheus_url="http://127.0.0.1:1"))
     with pytest.raises(SlurmShareError, match=r"http://127.0.0.1:1 does not answer \(.*refused\): is it running"):
-        down.read(Asked(nodes=("n1",)), 5.0)
+        down.read(SourceRequest(nodes=("n1",)), 5.0)
     down.close()
 
 
@@ -225,7 +225,7 @@ def test_the_token_is_shown_as_the_server_wants_it(server, tmp_path, monkeypatch
     (tmp_path / "token").write_text(token)
     url = f"http://127.0.0.1:{server.server_port}"
     made = PrometheusSource(Settings(prometheus_url=url, prometheus_token_file=str(tmp_path / "token")))
-    made.read(Asked(nodes=("n1",)), 5.0)
+    made.read(SourceRequest(nodes=("n1",)), 5.0)
     made.close()
     assert server.asked[0][2] == shown
 
@@ -234,7 +234,7 @@ def test_an_answer_without_end_is_not_read_to_its_end(server, source, monkeypatc
     monkeypatch.setattr(prometheus, "ANSWER_MAX_BYTES", 100_000)
     server.body = b"x" * 10_000_000
     with pytest.raises(SlurmShareError, match="is too long"):
-        source.read(Asked(nodes=("n1",)), 5.0)
+        source.read(SourceRequest(nodes=("n1",)), 5.0)
 
 
 def test_a_server_with_a_certificate_of_the_sites_ca_is_asked_by_tls(server, tmp_path):
@@ -248,7 +248,7 @@ def test_a_server_with_a_certificate_of_the_sites_ca_is_asked_by_tls(server, tmp
         url = f"https://{host}:{server.server_port}"
         source = PrometheusSource(Settings(prometheus_url=url, prometheus_ca=str(ca)))
         try:
-            return source.read(Asked(nodes=("n1",)), 60.0)
+            return source.read(SourceRequest(nodes=("n1",)), 60.0)
         finally:
             source.close()
 

@@ -17,7 +17,7 @@ from slurm_share.core.process import stream
 from slurm_share.load.rules.steps import SurveyStep
 from slurm_share.load.snapshot import GpuLoad, Snapshot, render
 from slurm_share.load.sources import frames, srun
-from slurm_share.load.sources.base import Asked
+from slurm_share.load.sources.base import SourceRequest
 from slurm_share.load.sources.srun import SrunSource
 from slurm_share.load.sources.srun_command import SILENCE_S, srun_argv, srun_environment, why_ended
 from slurm_share.slurm.records import QueuedJob
@@ -94,7 +94,7 @@ def tell(folder: Path, job, *looks, before="", after="", do=None, node=None):
 
 
 def asked(*jobs, nodes, user="me"):
-    return Asked(nodes=nodes, jobs=jobs, user=user)
+    return SourceRequest(nodes=nodes, jobs=jobs, user=user)
 
 
 def on_n1(*jobs):

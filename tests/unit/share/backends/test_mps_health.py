@@ -14,7 +14,7 @@ from slurm_share.core.paths import Paths
 from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner, ProcessIdentity
 from slurm_share.core.settings import Settings
-from slurm_share.core.verdicts import FileFact, Unseen
+from slurm_share.core.verdicts import FileFact, UnknownFact
 from slurm_share.mps.records import MpsHealth, MpsPlace
 from slurm_share.node import processes as proc
 from slurm_share.share.backends import mps_health
@@ -64,7 +64,7 @@ def test_no_daemon_is_asked_where_the_site_wants_no_mps(tmp_path, monkeypatch):
     monkeypatch.setattr(mps_health.processes, "read_processes", lambda *_, **__: ())
     paths = Paths(tmp_path)
     of = [(2001, "GPU-5131194a-af6f-47c0-8619-4e91f42a6279")]
-    examination = Examination(Unseen("none"), lambda path: None)
+    examination = Examination(UnknownFact("none"), lambda path: None)
     without = Host(paths=paths, settings=Settings(mps_control=""))
     assert [one.pid for one in Mps().health(without, of, examination=examination).daemons] == [7]
     assert [one.pid for one in Mps().health(Host(paths=paths), of).daemons] == [7]
@@ -73,7 +73,7 @@ def test_no_daemon_is_asked_where_the_site_wants_no_mps(tmp_path, monkeypatch):
 def test_the_programs_of_mps_are_looked_at(tmp_path, monkeypatch):
     monkeypatch.setattr(mps_health.processes, "read_processes", lambda *_, **__: ())
     file = FileFact("/usr/bin/x", ())
-    examination = Examination(Unseen("none"), lambda path: file, asks_daemons=False)
+    examination = Examination(UnknownFact("none"), lambda path: file, asks_daemons=False)
     found = Mps().health(Host(paths=Paths(tmp_path)), (), examination=examination)
     assert (found.control, found.server, found.foreign) == (file, file, ())
     without = Host(paths=Paths(tmp_path), settings=Settings(mps_control=""))
@@ -106,7 +106,7 @@ def test_the_control_program_tells_its_release_to_nobody(control):
     ("script", "driver"),
     [
         ("echo 13010", "575.57.08"),  # it would try to be a front end
-        ("echo 13010", Unseen("no driver")),
+        ("echo 13010", UnknownFact("no driver")),
         ("echo Cannot find MPS control daemon process 4711 >&2; exit 1", "590.44.01"),
         ("echo 590.44.01", "590.44.01"),
     ],

@@ -11,7 +11,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.node.records import Gpu
 from slurm_share.share import plan as plan_text
 from slurm_share.share.backends import registry
-from slurm_share.share.records import Plan, Prepared, Refusal, Served
+from slurm_share.share.records import Plan, PreparedGpu, PreparedGpus, Refusal
 from slurm_share.share.rules import allocation, drain, mps
 from slurm_share.slurm.records import JobContext
 from slurm_share.testing import offers_of
@@ -90,8 +90,8 @@ def test_a_number_instead_of_the_uuid_only_under_mps():
     """The first GPU has a daemon, the other one's did not start."""
     settings = Settings(gpu_ids="index")
     grant = granted(settings=settings)
-    served = {"GPU-0": Served(mps_directory="/run/p0")}
-    prepared = Prepared(served=served, failures={"GPU-1": "no room"})
+    served = {"GPU-0": PreparedGpu(mps_directory="/run/p0")}
+    prepared = PreparedGpus(served=served, failures={"GPU-1": "no room"})
     plan = allocation.decide(grant, prepared, settings, cores=CORES)
     visible = [
         {one.name: one.value for one in registry.slot_environment(plan, slot)}["CUDA_VISIBLE_DEVICES"]

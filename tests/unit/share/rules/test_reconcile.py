@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from slurm_share.core.records import ProcessIdentity, ShareRequest
 from slurm_share.node.records import Gpu
-from slurm_share.share.records import Grant, Leaving, Ledger, LedgerJob, Remains
+from slurm_share.share.records import Grant, Leaving, Ledger, LedgerJob, UserRemains
 from slurm_share.share.rules import reconcile
 from slurm_share.slurm.records import JobContext
 
@@ -267,16 +267,16 @@ def test_what_remains_concerns_the_entries_of_its_user_gpu_and_job_and_is_logged
     )
     over = (first, second, others)
     ledger = Ledger("b", leaving=tuple(Leaving(one, hook) for one in over))
-    of_gpu, of_job = Remains(2001, "busy", gpu="GPU-a"), Remains(2001, "full", job_id=2)
+    of_gpu, of_job = UserRemains(2001, "busy", gpu="GPU-a"), UserRemains(2001, "full", job_id=2)
     assert [reconcile.remaining(one, [of_gpu, of_job]) for one in over] == ["busy", "full", ""]
-    assert [reconcile.remaining(one, [Remains(2001, "x")]) for one in over] == ["x", "x", ""]
+    assert [reconcile.remaining(one, [UserRemains(2001, "x")]) for one in over] == ["x", "x", ""]
     ledger, said = reconcile.note_remains(ledger, over, [of_gpu], 100.0)
     assert [(one.job.job_id, one.why) for one in said] == [(1, "busy")]
     assert reconcile.with_noted_remains(ledger) == {first}
     for remains, now, logged in (
         (of_gpu, 200.0, []),
-        (Remains(2001, "other", gpu="GPU-a"), 300.0, [1]),
-        (Remains(2001, "other", gpu="GPU-a"), 300.0 + reconcile.AGAIN_S, [1]),
+        (UserRemains(2001, "other", gpu="GPU-a"), 300.0, [1]),
+        (UserRemains(2001, "other", gpu="GPU-a"), 300.0 + reconcile.AGAIN_S, [1]),
     ):
         ledger, said = reconcile.note_remains(ledger, over, [remains], now)
         assert [one.job.job_id for one in said] == logged

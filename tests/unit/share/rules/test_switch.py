@@ -7,7 +7,7 @@ import pytest
 from slurm_share.core import config
 from slurm_share.core.settings import Settings
 from slurm_share.share import queue_verdicts
-from slurm_share.share.records import Switchable, VerdictUpdate
+from slurm_share.share.records import SwitchableJob, VerdictUpdate
 from slurm_share.share.rules import switch
 
 TEXTS = [
@@ -71,7 +71,7 @@ def test_of_several_partitions_the_mode_that_does_more_counts():
 
 
 def job(which="7", *, extra="slurm-share=on", comment="", pending=True, shaped=True, restarts=0):
-    return Switchable(which, ("gpu",), pending, shaped, restarts, extra, comment)
+    return SwitchableJob(which, ("gpu",), pending, shaped, restarts, extra, comment)
 
 
 @pytest.mark.parametrize(

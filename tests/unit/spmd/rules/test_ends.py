@@ -118,7 +118,7 @@ def test_a_table_of_1024_waits_fits_into_a_line():
         (wire.RankEnded(0, "n1", 3, None, "ended with code 3"), 0, 1, "rank 0 on n1 ended with code 3"),
         (wire.RunAborted(2, 7, ""), 3, 7, "rank 2 called abort(7); the other 3 were ended"),
         (
-            wire.NodeLost("n2", (4, 5)),
+            wire.NodeLoss("n2", (4, 5)),
             4,
             1,
             "node n2 with ranks 4 to 5 does not answer any more; the other 4 were ended",
