@@ -221,10 +221,10 @@ def many(count: int, recorded: str, rows: list[Row]) -> str:
 READ = """
 import sys, time
 from slurm_share.core import config
-from slurm_share.load.sources.base import Asked
+from slurm_share.load.sources.base import SourceRequest
 from slurm_share.load.sources.survey_reader import open_source
 source = open_source(sys.argv[1], config.load().settings)
-asked = Asked(nodes=tuple(f"node{n:05d}" for n in range(1, int(sys.argv[2]) + 1)), details=False)
+asked = SourceRequest(nodes=tuple(f"node{n:05d}" for n in range(1, int(sys.argv[2]) + 1)), details=False)
 begin = time.perf_counter()
 answer = source.read(asked, 60.0)
 print(time.perf_counter() - begin, len(answer.snapshots), dict(list(answer.silent.items())[:3]))

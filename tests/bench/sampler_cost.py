@@ -23,10 +23,10 @@ _ROUNDS = """
 import json, resource, sys, time
 import pynvml
 from slurm_share.load.collectors import NodeReader
-from slurm_share.load.sampler import Sampler
+from slurm_share.load.sampler import NodeSampler
 
 rounds, pause_s = int(sys.argv[1]), float(sys.argv[2])
-sampler = Sampler("bench")
+sampler = NodeSampler("bench")
 inside, depth = [0.0], [0]
 
 def timed(call):

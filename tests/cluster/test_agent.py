@@ -53,12 +53,12 @@ from pathlib import Path
 from slurm_share.core import config
 from slurm_share.load import snapshot
 from slurm_share.core.errors import SlurmShareError
-from slurm_share.load.sources.base import Asked
+from slurm_share.load.sources.base import SourceRequest
 from slurm_share.load.sources.survey_reader import open_source
 name, file, details = sys.argv[1:4]
 try:
     source = open_source(name, config.load(Path(file)).settings)
-    answer = source.read(Asked(nodes=tuple(sys.argv[4:]), details=details == "details"), 4.0)
+    answer = source.read(SourceRequest(nodes=tuple(sys.argv[4:]), details=details == "details"), 4.0)
     print(json.dumps({"silent": dict(answer.silent), "notes": list(answer.notes)}))
     for one in answer.snapshots.values():
         print(snapshot.render(one).decode())

@@ -20,13 +20,13 @@ SAMPLER = """
 import sys
 from slurm_share.load import snapshot
 from slurm_share.node.gpus.load import NvmlSession
-from slurm_share.load.sampler import Sampler
-sampler = Sampler("here", driver=NvmlSession(retry_s=0.1))
+from slurm_share.load.sampler import NodeSampler
+sampler = NodeSampler("here", driver=NvmlSession(retry_s=0.1))
 for word in sys.stdin:
     if word == "restart\\n":
         memory = sampler.remember()
         sampler.close()
-        sampler = Sampler("here", driver=NvmlSession(retry_s=0.1))
+        sampler = NodeSampler("here", driver=NvmlSession(retry_s=0.1))
         sampler.recall(memory)
     sys.stdout.write(snapshot.render(sampler.sample()).decode() + "\\n")
     sys.stdout.flush()

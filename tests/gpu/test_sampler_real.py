@@ -34,8 +34,8 @@ HOME = Path(__file__).resolve().parents[2]
 SAMPLE = """
 import time
 from slurm_share.load import snapshot
-from slurm_share.load.sampler import Sampler
-sampler = Sampler("gpu")
+from slurm_share.load.sampler import NodeSampler
+sampler = NodeSampler("gpu")
 sampler.sample()
 time.sleep(2)
 print(snapshot.render(sampler.sample()).decode())
