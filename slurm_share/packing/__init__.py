@@ -67,10 +67,9 @@ if TYPE_CHECKING:
         PairRun,
         Rate,
         RateSource,
-        ShareRun,
+        SearchRun,
         SharingMethod,
         TaskRate,
-        TunedRun,
     )  # fmt: skip
 
 __getattr__, __all__ = exports(
@@ -95,8 +94,7 @@ __getattr__, __all__ = exports(
         "history": ["History", "HistoryWriter", "read_history", "read_site"],
         "history_records": ["TaskRun"],
         "speed_records": [
-            "LevelRun", "NodeRates", "PairRun", "Rate", "RateSource", "ShareRun", "SharingMethod", "TaskRate",
-            "TunedRun",
+            "LevelRun", "NodeRates", "PairRun", "Rate", "RateSource", "SearchRun", "SharingMethod", "TaskRate",
         ],
         "rules.blame": ["judge_device"],
         "rules.board": ["Board"],

@@ -28,9 +28,9 @@ from ..core.errors import StateError
 from ..core.text import counted
 from .history_records import NOT_A_RECORD, UNIX_MOST_S, VERSION, Record, SiteFamily, TaskRun, is_sane
 from .rules.fingerprint import tag
-from .speed_records import PairRun, ShareRun, TunedRun
+from .speed_records import PairRun, SearchRun
 
-NEWEST: dict[type[Any], int] = {TaskRun: 5000, PairRun: 3000, TunedRun: 500, ShareRun: 2000}
+NEWEST: dict[type[Any], int] = {TaskRun: 5000, PairRun: 3000, SearchRun: 2500}
 """Number of newest records of each kind that are used."""
 FILE_READ_BYTES = 8 << 20
 """This much of the end of a file is read: about 15,000 lines."""
@@ -69,8 +69,7 @@ class History(Struct, frozen=True):
     runs: tuple[TaskRun, ...] = ()
     """Finished tasks."""
     pairs: tuple[PairRun, ...] = ()
-    tuned: tuple[TunedRun, ...] = ()
-    shares: tuple[ShareRun, ...] = ()
+    searches: tuple[SearchRun, ...] = ()
     passed_over: int = 0
     """Number of lines that are incomplete, of another version, or invalid."""
     notes: tuple[str, ...] = ()
@@ -122,8 +121,7 @@ def read_history(folder: Path | None = None, *, now: float | None = None) -> His
     return History(
         runs=reading.newest(TaskRun),
         pairs=reading.newest(PairRun),
-        tuned=reading.newest(TunedRun),
-        shares=reading.newest(ShareRun),
+        searches=reading.newest(SearchRun),
         passed_over=reading.bad,
         notes=tuple(notes),
     )

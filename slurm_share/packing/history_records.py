@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from ..core import text_files
 from .records import EndKind, Source
-from .speed_records import PairRun, ShareRun, TunedRun
+from .speed_records import PairRun, SearchRun
 
 VERSION = 1
 NOT_A_RECORD = text_files.NOT_JSON
@@ -99,7 +99,7 @@ class SiteFamily(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """0.95 quantile of a run's peak over the 0.9 quantile of the runs before it."""
 
 
-Record = TaskRun | PairRun | TunedRun | ShareRun
+Record = TaskRun | PairRun | SearchRun
 
 
 def families(record: Record) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ def families(record: Record) -> tuple[str, ...]:
     match record:
         case PairRun():
             return record.family_a, record.family_b
-        case ShareRun():
+        case SearchRun():
             return record.family, *record.neighbours
     return (record.family,)
 
@@ -126,9 +126,8 @@ def _other_names(record: Record) -> tuple[str, ...]:
             return record.exact, record.series, record.script, record.sharing, record.software
         case PairRun():
             return record.a, record.b
-        case TunedRun():
-            return record.exact, record.rate_source
-    return (record.arm,)
+        case SearchRun():
+            return record.exact, record.rate_source, *(level.part for level in record.levels)
 
 
 def _is_possible(record: Record) -> bool:
@@ -144,7 +143,7 @@ def _is_possible(record: Record) -> bool:
                 and _are_within((record.stp, record.stp_error), 0, RATIO_MOST)
                 and 0 <= record.windows <= COUNT_MOST
             )
-        case TunedRun():
+        case SearchRun():
             levels = [level.level for level in record.levels]
             return (
                 record.best in levels
@@ -152,13 +151,8 @@ def _is_possible(record: Record) -> bool:
                 and 0 <= record.next <= TASKS_MOST
                 and _are_within([level.per_s for level in record.levels], 0, RATE_MOST)
                 and _are_within([level.spread_per_s for level in record.levels], 0, RATE_MOST)
+                and _are_within([level.slowdown for level in record.levels], 0, RATIO_MOST)
                 and _are_within([record.gpus, *(level.windows for level in record.levels)], 0, COUNT_MOST)
-            )
-        case ShareRun():
-            return (
-                _are_within((record.stp, record.antt), 0, RATIO_MOST)
-                and _are_within((record.predicted_stp, record.predicted_antt), 1 / RATIO_MOST, RATIO_MOST)
-                and 0 <= record.windows <= COUNT_MOST
             )
 
 

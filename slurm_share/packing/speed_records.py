@@ -17,9 +17,9 @@ SharingMethod = Literal["mps", "time-slicing", "exclusive"]
 """The method by which the tasks of a GPU share it."""
 SearchEnd = Literal["no gain", "no room", "same", "levels", "cost", "few tasks", "no rates", "stopped"]
 """Why a search for the number of tasks ended. no gain: more tasks at once do no more. no room: no more tasks have room.
-same: the level of an earlier, finished search does as much as then. The others cut a search off. levels, cost: as many
-levels as a run may try were tried, or a part of its tasks was done. few tasks: too few were left to fill a level. no
-rates: no task showed progress or ended. stopped: the run ended first."""
+same: the level of an earlier, finished search does as much as then. The others cut a search off. levels: as many
+trials were made as a run may make. cost: the tasks that were left could not pay back another one. few tasks: none was
+left for a higher level. no rates: no task showed progress or ended. stopped: the run ended first."""
 
 
 class Rate(Struct, frozen=True, kw_only=True):
@@ -96,55 +96,43 @@ class PairRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
     """`stp` is significantly below 1: they do not share a GPU again for 30 days."""
 
 
-class LevelRun(Struct, frozen=True):
-    """The measured rate of a number of tasks on a node."""
+class LevelRun(Struct, frozen=True, omit_defaults=True):
+    """A trial: the measured rate of a number of tasks, with a sharing method and a part of the multiprocessors."""
 
     level: int
-    """Tasks at once on the node."""
+    """Tasks at once on the node; for a trial of parts, on a GPU."""
     sharing: SharingMethod
     per_s: float
-    """Units of work, or finished tasks, a second of the whole node."""
+    """Units of work, or finished tasks, a second of the whole node; for a trial of parts, the aggregate speed (STP) of
+    its GPU over the predicted one."""
     spread_per_s: float
     """Median absolute deviation of the windows."""
     windows: int
+    part: str = ""
+    """free, a percentage such as 60, or even; empty: parts are not tried."""
+    slowdown: float = 0.0
+    """For a trial of parts: mean slowdown (ANTT) on its GPU over the predicted one."""
 
 
-class TunedRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="search"):
-    """Results of the search for the number of tasks on a node: a record of the user's history."""
+class SearchRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="search"):
+    """Results of trials with tasks of a family: a record of the user's history."""
 
     version: int = 1
     when: float
-    exact: str
+    exact: str = ""
     family: str
     gpu_model: str
     gpus: int
+    neighbours: tuple[str, ...] = ()
+    """For a trial of parts: families of the tasks beside it, sorted."""
     rate_source: str
+    """`RateSource`; stp for a trial of parts."""
     levels: tuple[LevelRun, ...]
     best: int
     """The chosen level."""
     end: SearchEnd
     next: int = 0
     """The level with which a search that was cut off goes on; 0: the search is finished."""
-
-
-class ShareRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="share"):
-    """A trial with a share of the multiprocessors: a record of the user's history."""
-
-    version: int = 1
-    when: float
-    family: str
-    gpu_model: str
-    arm: str
-    """free, a percentage such as 60, even, or static."""
-    stp: float
-    """Aggregate speed of its GPU over the task's windows."""
-    antt: float
-    predicted_stp: float
-    """Prediction for the same tasks, by which trials are compared."""
-    predicted_antt: float
-    windows: int
-    neighbours: tuple[str, ...] = ()
-    """Families of the tasks beside it, sorted."""
 
 
 class TaskRate(Struct, frozen=True, kw_only=True, omit_defaults=True):

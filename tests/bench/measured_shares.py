@@ -16,7 +16,7 @@ from bench import Row
 
 from slurm_share.packing.rules import interference
 from slurm_share.packing.rules.shares import FREE, Shares
-from slurm_share.packing.speed_records import Load
+from slurm_share.packing.speed_records import LevelRun, Load
 
 KNEES: dict[str, tuple[float, dict[int, float]]] = {
     "ResNet-18, batch 16": (0.40, {20: 1.68, 30: 1.39, 50: 1.14, 70: 1.07, 100: 1.0}),
@@ -67,7 +67,7 @@ def arms_chosen(truth: Truth, load: float, seed: int) -> tuple[str, int | None]:
         share = shares.start("family", "V100", belief, ["other"], STARTS - number)
         found.append(share)
         stp = truth(share.arm) * median(draw.lognormvariate(0.0, NOISE) for _ in range(WINDOWS)) / truth(FREE)
-        shares.ended("family", "V100", ["other"], share, (stp, 1.0 / stp))
+        shares.ended("family", "V100", ["other"], share, LevelRun(2, "mps", stp, 0.0, WINDOWS, share.arm, 1.0 / stp))
     chosen = next((at for at, share in enumerate(found) if not share.is_trial), None)
     return found[-1].arm, chosen
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from slurm_share.packing.rules.tune import Tuner
-from slurm_share.packing.speed_records import TunedRun
+from slurm_share.packing.speed_records import SearchRun
 
 WINDOW_S = 30.0
 Curve = Callable[[int], float]
@@ -54,8 +54,8 @@ def play(
     tasks: int,
     *,
     task_s: float = 60.0,
-    known: TunedRun | None = None,
-) -> TunedRun:
+    known: SearchRun | None = None,
+) -> SearchRun:
     """Return the result of the tuner on a node that follows a curve.
 
     noise: standard deviation of the logarithm of a window's rate. tasks: of the run, each of which takes `task_s`
@@ -74,7 +74,7 @@ def play(
         if done >= tasks:
             tuner.stop("few tasks")
     assert tuner.end is not None
-    return TunedRun(
+    return SearchRun(
         when=0.0,
         exact="",
         family="",

@@ -17,7 +17,8 @@ from statistics import median
 
 from msgspec import Struct
 
-from ..speed_records import Load, ShareRun
+from ..speed_records import LevelRun, Load, SearchRun
+from .tune import pays
 
 FREE = "free"
 EVEN = "even"
@@ -25,8 +26,8 @@ HEADROOM = 1.5
 """The guess is this many times the measured load."""
 LEAST_PERCENT = 10
 STEP_PERCENT = 5
-TASKS_MIN = 4
-"""With fewer remaining tasks of a family, no trials are made."""
+LOSS = 0.10
+"""Part of its speed that a task under trial may lose: assumed for an even part beside a task that needs more."""
 SCORES_MIN = 2
 """Trials of each arm before one is chosen."""
 STP_GAIN = 1.06
@@ -53,16 +54,6 @@ class Share(Struct, frozen=True):
     """False: the family's arm is chosen, or no trials are made."""
 
 
-class Score(Struct, frozen=True):
-    """The result of one trial."""
-
-    arm: str
-    stp: float
-    """Aggregate speed over the predicted one."""
-    antt: float
-    """Mean slowdown over the predicted one."""
-
-
 def guess_percent(load: Load | None) -> int:
     """Return the first guess for a task; 100: its load was not measured."""
     if load is None:
@@ -71,15 +62,15 @@ def guess_percent(load: Load | None) -> int:
     return min(100, max(LEAST_PERCENT, wanted))
 
 
-def choose(scores: Iterable[Score]) -> str | None:
+def choose(scores: Iterable[LevelRun]) -> str | None:
     """Return the arm with the best medians, `free` unless another arm wins clearly; None: there are too few scores."""
-    found: dict[str, list[Score]] = defaultdict(list)
+    found: dict[str, list[LevelRun]] = defaultdict(list)
     for score in scores:
-        found[score.arm].append(score)
+        found[score.part].append(score)
     if any(len(of_arm) < SCORES_MIN for of_arm in found.values()) or FREE not in found:
         return None
-    stp = {arm: median(one.stp for one in of_arm) for arm, of_arm in found.items()}
-    antt = {arm: median(one.antt for one in of_arm) for arm, of_arm in found.items()}
+    stp = {arm: median(one.per_s for one in of_arm) for arm, of_arm in found.items()}
+    antt = {arm: median(one.slowdown for one in of_arm) for arm, of_arm in found.items()}
     winners = [
         arm
         for arm in found
@@ -100,18 +91,17 @@ def _kinds(arms: Iterable[str]) -> set[str]:
 class Shares:
     """The trials of one run, which go on with those of earlier runs."""
 
-    def __init__(self, history: Iterable[ShareRun] = ()) -> None:
+    def __init__(self, history: Iterable[SearchRun] = ()) -> None:
         """Start from the trials of earlier runs (`history`, oldest first)."""
-        self._scores: dict[_Key, list[Score]] = {}
+        self._scores: dict[_Key, list[LevelRun]] = {}
         self._bad: dict[_Key, set[str]] = {}
         self._running: dict[_Key, list[str]] = {}
         self._offered: dict[_Key, set[str]] = {}
         """The kinds of arms that are to be tried before one is chosen."""
         for run in history:
-            if run.stp > 0 and run.antt > 0 and run.neighbours:
+            if run.neighbours:
                 key = (run.family, run.gpu_model, frozenset(run.neighbours))
-                score = Score(run.arm, run.stp / run.predicted_stp, run.antt / run.predicted_antt)
-                self._scores.setdefault(key, []).append(score)
+                self._scores.setdefault(key, []).extend(run.levels)
 
     def start(
         self,
@@ -133,24 +123,25 @@ class Shares:
         key = (family, gpu_model, frozenset(neighbours))
         count = len(neighbours) + 1
         bad = self._bad.get(key, set())
-        scores = [one for one in self._scores.get(key, []) if one.arm not in bad]
+        scores = [one for one in self._scores.get(key, []) if one.part not in bad]
         arms = [arm for arm in self._arms(load, count) if arm not in bad]
         chosen = choose(scores)
-        known = {one.arm for one in scores}
+        known = {one.part for one in scores}
         self._offered[key] = _kinds(arms)
         # A chosen arm stays when the guess changes with the measured load.
         if chosen is not None and (known >= set(arms) or (chosen != FREE and _kinds(known) >= _kinds(arms))):
             return self._share(chosen, count, is_trial=False)
-        if not may_try or tasks_left < TASKS_MIN or len(arms) < 2:
-            return Share(FREE, None, is_trial=False)
         under_way = self._running.setdefault(key, [])
-        tried = [*(one.arm for one in scores), *under_way]
+        tried = [*(one.part for one in scores), *under_way]
+        missing = sum(max(SCORES_MIN - tried.count(one), 0) for one in arms)
+        if not may_try or len(arms) < 2 or not pays(tasks_left, STP_GAIN - 1.0, missing, LOSS):
+            return Share(FREE, None, is_trial=False)
         arm = min(arms, key=lambda one: (tried.count(one), arms.index(one)))
         under_way.append(arm)
         return self._share(arm, count, is_trial=True)
 
     def ended(
-        self, family: str, gpu_model: str, neighbours: Collection[str], share: Share, score: tuple[float, float] | None
+        self, family: str, gpu_model: str, neighbours: Collection[str], share: Share, score: LevelRun | None
     ) -> str | None:
         """Record the end of a task under trial. Return the arm that is chosen now; None: no arm is chosen yet.
 
@@ -162,9 +153,9 @@ class Shares:
         if share.is_trial and share.arm in under_way:
             under_way.remove(share.arm)
         if share.is_trial and score is not None:
-            self._scores.setdefault(key, []).append(Score(share.arm, *score))
+            self._scores.setdefault(key, []).append(score)
         scores = self._scores.get(key, [])
-        if not _kinds(one.arm for one in scores) >= self._offered.get(key, set()):
+        if not _kinds(one.part for one in scores) >= self._offered.get(key, set()):
             return None
         return choose(scores)
 

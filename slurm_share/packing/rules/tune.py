@@ -1,10 +1,12 @@
 """Find the number of equal tasks with the highest rate of a node, by trials on the run's own tasks.
 
 A level is the number of tasks at once on the node, the same on each GPU. The search begins with one task on each GPU,
-doubles the level while the rate rises, then tries levels in between. To lower the level, it leaves free places empty;
-it never ends a task. Its cost is limited to five levels; where the rate does not rise, to a quarter of the tasks. With
-few tasks, levels are measured roughly. A search that is cut off says with which level the next run goes on. Time is
-counted in windows, which the caller closes.
+and goes on to four times the level, or twice where the rate rises less steeply; it goes up as soon as a rise is clear.
+Where it ends, it tries levels in between. To lower the level, it leaves free places empty; it never ends a task.
+
+A trial is made only if the tasks that are left can pay it back: what it may gain for each of them, against what it may
+lose while its places do a task. Time is counted in windows, which the caller closes. A search that is cut off says with
+which level the next run goes on.
 
 Source of the rules: throughput against the number of tasks rises to a plateau in all published measurements (Pan 2021,
 Table 4; LLSC's triples), and programs differ by about 10 % between two runs (Pan 2021).
@@ -18,7 +20,7 @@ from statistics import fmean, median
 
 from msgspec import Struct
 
-from ..speed_records import LevelRun, SearchEnd, SharingMethod, TunedRun
+from ..speed_records import LevelRun, SearchEnd, SearchRun, SharingMethod
 
 GAIN = 1.10
 """Least ratio of rates for a clear gain: a smaller gain is noise, and each task costs memory."""
@@ -31,16 +33,34 @@ ROUGH_RATES = 2
 """Least number of rates of a level of a run with few tasks."""
 ROUGH_NOISE = 0.10
 """Assumed spread of a rate while there are fewer than twice WINDOWS_MIN: programs differ by so much (Pan 2021)."""
+ONE_NOISE = 0.20
+"""The same of a single rate: it may be that of one task, which was a short or a long one."""
 COMMON_NOISE = 0.03
 """Assumed error that all rates of a trial have in common, until there are UNCLEAR_MAX of them."""
 LINEAR_RATIO = 1.25
 """More tasks cannot do more than so many times their number: then an earlier run's tasks were other ones."""
 UNCLEAR_MAX = 16
 """Most rates of a level whose gain is not clear."""
-LEVELS_MAX = 5
+LEVELS_MAX = 6
+"""Most trials of a run, with those of a level that is measured again."""
+BISECTIONS = 2
+"""Most levels between others that a run tries."""
 TASKS_RATIO = 0.25
-"""Trials that may cost more than they bring end when this part of the tasks is done. Each of LEVELS_MAX levels has an
-equal part for precision: beyond it, a rough rate counts."""
+"""Part of the tasks that trials may take to be precise, an equal part each: beyond it, a rough rate counts."""
+STEP, STEEP_STEP = 2, 4
+"""Ratio of a level to the one below while the rate rises; the larger one at the beginning and in a steep rise."""
+STEEP = 0.7
+"""Exponent of the rate over the number of tasks from which on a rise is steep; of published curves below their bend."""
+PRIOR = 0.7
+"""The same of a rise that was not measured yet."""
+DOUBT = 0.7
+"""The part of the rise that is expected to go on above the best level."""
+METHOD_LOSS = 0.5
+"""Part of the rate that a sharing method is assumed to lose against the best one: half, as one task at a time against
+MPS in published figures."""
+LOSS = 0.2
+"""Part of the rate that a level above all others is assumed to lose if it does not gain: between the published curves,
+which lose nothing, and half of the peaked ones of tests/bench/tuning_runs.py."""
 FRESH_S = 30 * 86400.0
 """An older result is not adopted: the search begins with half of its level."""
 SAME_RATIO = 0.20
@@ -73,7 +93,7 @@ def error_ratio(run: LevelRun) -> float:
     sigma = _MAD_SIGMA * run.spread_per_s / run.per_s
     is_steady = run.windows >= WINDOWS_MIN and run.spread_per_s <= STEADY_RATIO * run.per_s
     if run.windows < 2 * WINDOWS_MIN and not is_steady:
-        sigma = max(sigma, ROUGH_NOISE)
+        sigma = max(sigma, ROUGH_NOISE if run.windows > 1 else ONE_NOISE)
     common = 0.0 if is_steady or run.windows >= UNCLEAR_MAX else COMMON_NOISE
     return math.hypot(sigma / math.sqrt(max(run.windows, 1)), common)
 
@@ -92,20 +112,20 @@ def is_clear_gain(run: LevelRun, before: LevelRun) -> bool:
     return ratio >= GAIN and ratio - 1.0 > 2.0 * error
 
 
-def newest_search(runs: Sequence[TunedRun], now: float) -> TunedRun | None:
+def newest_search(runs: Sequence[SearchRun], now: float) -> SearchRun | None:
     """Return the search with which the next run of a script goes on: the newest, or an earlier one that covers it.
 
     Nodes of one run, and runs at the same time, do not know each other's levels: the last to end may know least. runs:
     oldest first, on the same number of GPUs of one model. now: Unix time.
     """
-    found: TunedRun | None = None
+    found: SearchRun | None = None
     for run in reversed(runs):
         if found is None or (now - run.when <= FRESH_S and _covers(run, found)):
             found = run
     return found
 
 
-def _covers(run: TunedRun, other: TunedRun) -> bool:
+def _covers(run: SearchRun, other: SearchRun) -> bool:
     """Return whether a search has all levels of another one with the same rates, and more of them or an end."""
     mine = {(one.level, one.sharing): one for one in run.levels}
     theirs = {(one.level, one.sharing): one for one in other.levels}
@@ -115,7 +135,7 @@ def _covers(run: TunedRun, other: TunedRun) -> bool:
     return is_more and all(is_same(one, mine[key]) for key, one in theirs.items())
 
 
-def remembered_level(known: TunedRun | None, gpus: int, tasks: int, now: float) -> int | None:
+def remembered_level(known: SearchRun | None, gpus: int, tasks: int, now: float) -> int | None:
     """Return the first level of a run of a script that was tuned before; None: one task on each GPU.
 
     It is the level with which a search that was cut off goes on, or the best level; half of the best level if the
@@ -148,6 +168,22 @@ def pooled(run: LevelRun, other: LevelRun) -> LevelRun:
         spread_per_s=(run.spread_per_s * run.windows + other.spread_per_s * other.windows) / windows,
         windows=windows,
     )
+
+
+def _exponent(run: LevelRun, below: LevelRun) -> float:
+    """Return by which power of the number of tasks the rate rises between two levels, from 0 to 1."""
+    if below.per_s <= 0 or run.per_s <= 0:
+        return PRIOR
+    return min(max(math.log(run.per_s / below.per_s) / math.log(run.level / below.level), 0.0), 1.0)
+
+
+def pays(left: float, gain: float, tasks: float, loss: float) -> bool:
+    """Return whether the tasks that are left can pay back a trial: the one rule by which all trials end.
+
+    left: tasks that would gain by its result. gain: part of a task's time that each may gain. tasks: those under trial.
+    loss: part of a task's time that each of them may lose.
+    """
+    return left * gain >= tasks * loss
 
 
 class Measure(Struct):
@@ -192,7 +228,8 @@ class Measure(Struct):
             return False
         if before is not None and not is_clear_gain(run, before):
             ratio, error = compare(run, before)
-            if error > STEADY_RATIO and ratio + 2.0 * error >= 1.0:
+            is_own = error_ratio(run) > 0.5 * error_ratio(before)
+            if error > STEADY_RATIO and ratio + 2.0 * error >= 1.0 and is_own:
                 return True
         return error_ratio(run) > PRECISE_RATIO
 
@@ -201,7 +238,7 @@ class Tuner:
     """The search for the best level of one node."""
 
     def __init__(
-        self, gpus: int, tasks: int, *, sharing: SharingMethod = "mps", known: TunedRun | None = None, now: float = 0.0
+        self, gpus: int, tasks: int, *, sharing: SharingMethod = "mps", known: SearchRun | None = None, now: float = 0.0
     ) -> None:
         """Begin the search, or go on with one that was cut off. `gpus`: of the node, at least one. `tasks`: to be done
         by the node. `known`: result of an earlier run on such GPUs. `now`: Unix time."""
@@ -222,14 +259,18 @@ class Tuner:
         """Tasks that should run at once now."""
         self.pool: dict[int, LevelRun] = {}
         """Level -> what is known of it: of this run, and of earlier ones if they agree with it."""
-        self._known: TunedRun | None = None
+        self._known: SearchRun | None = None
         if known is not None and now - known.when <= FRESH_S and known.gpus == gpus:
             self._known = known
             self.pool = {one.level: one for one in known.levels if one.sharing == sharing}
+        self._waiting: int | None = None
+        best = self.best
+        if best is not None and self.level > best.level and self.level not in self.pool:
+            wanted, self.level, self._waiting = self.level, best.level, max(tasks - best.level, 0)
+            self.level = wanted if self._pays(wanted) else best.level
         self._measure = Measure(self.level)
         self._trials = 0
         self._bisections = 0
-        self._waiting: int | None = None
 
     @property
     def is_done(self) -> bool:
@@ -295,18 +336,32 @@ class Tuner:
         if measure.is_blind:
             self._stop("no rates", self.level)
             return
-        if self.hi is None or len(measure.rates) < ROUGH_RATES:
+        if self.hi is None or not measure.rates:
             return
         run = level_run(self.level, self.sharing, measure.rates)
+        if self._is_decided(run, measure):
+            self._take(run)
+            self._next(run)
+
+    def _is_decided(self, run: LevelRun, measure: Measure) -> bool:
+        """Return whether the next step is known: a rise goes on at once, and so does the way back from a loss."""
         others = [one for one in self.known_levels if one.level != self.level]
         best = max(others, key=lambda one: one.per_s, default=None)
+        has_room = self.hi is not None and self.level < self.hi
+        is_confirming = self._known is not None and not self._known.next
+        if not is_confirming and has_room and best is None:
+            return True
+        if not is_confirming and best is not None:
+            ratio, error = compare(run, best)
+            if has_room and run.level > best.level and ratio - 2.0 * error > 1.0:
+                return True
+            if ratio + 2.0 * error < 1.0 and len(measure.rates) >= WINDOWS_MIN:
+                return True
+        if len(measure.rates) < ROUGH_RATES:
+            return False
         if self._is_part_spent:
-            if not measure.is_rough and not self._is_clear_loss(run, best):
-                return
-        elif not measure.has_enough or measure.is_unclear(run, best):
-            return
-        self._take(run)
-        self._next(run)
+            return measure.is_rough
+        return measure.has_enough and not measure.is_unclear(run, best)
 
     def stop(self, end: SearchEnd) -> None:
         """End the search from outside. The level under trial counts if half of its places have finished a task."""
@@ -331,15 +386,30 @@ class Tuner:
         """Return whether the tasks are done that this and the earlier trials may take for precision."""
         return self.finished * LEVELS_MAX > TASKS_RATIO * self.tasks * (self._trials + 1)
 
-    @property
-    def _is_costly(self) -> bool:
-        return self.finished > TASKS_RATIO * self.tasks
+    def _pays(self, level: int) -> bool:
+        """Return whether the tasks that are left can pay back a trial of a level.
 
-    def _is_clear_loss(self, run: LevelRun, best: LevelRun | None) -> bool:
-        if best is None:
-            return False
-        ratio, error = compare(run, best)
-        return ratio + 2.0 * error < 1.0
+        What it may gain for each of them follows from its rate, if it was measured, or from the rise below the best
+        level. What it may lose is the time that its places need for a task, if it does less than the best level.
+        """
+        best = self.best
+        if best is None or self._waiting is None or level == best.level:
+            return True
+        ordered = self.known_levels
+        below = [one for one in ordered if one.level < best.level]
+        above = [one for one in ordered if one.level > best.level]
+        if level in self.pool:
+            ratio, error = compare(self.pool[level], best)
+            gain, loss = ratio + error - 1.0, 1.0 - ratio + error
+        elif level > best.level:
+            rise = _exponent(best, below[-1]) if below else PRIOR
+            gain = DOUBT * ((level / best.level) ** rise - 1.0)
+            loss = 1.0 - above[0].per_s / best.per_s if above else LOSS
+        else:
+            gain = GAIN - 1.0
+            loss = 1.0 - (below[-1].per_s / best.per_s if below else level / best.level)
+        left = self._waiting + (self.level if level > self.level else 0)
+        return pays(left, gain, level, loss)
 
     # ---- The next level ----
 
@@ -363,15 +433,15 @@ class Tuner:
             self._stop(reason)
         elif self._trials >= LEVELS_MAX:
             self._stop("levels", wanted)
-        elif wanted > self.known_levels[-1].level:  # upwards, which is expected to bring more than it costs
-            if self._waiting is not None and self._waiting < wanted - self.level:
-                self._stop("few tasks", wanted)
-            else:
-                self._go(wanted)
-        elif self._is_costly:
+        elif wanted > self.level and self._waiting is not None and self._waiting < self.gpus:
+            self._stop("few tasks", wanted)
+        elif not self._pays(wanted):
             self._stop("cost", wanted)
         else:
-            self._bisections += wanted not in self.pool
+            is_between = wanted < self.known_levels[-1].level
+            self._bisections += is_between and wanted not in self.pool
+            if wanted > self.level and self._waiting is not None:
+                wanted = min(wanted, self.level + self._waiting - self._waiting % self.gpus)  # all that are left
             self._go(wanted)
 
     def _decide(self, run: LevelRun) -> tuple[int | None, SearchEnd]:
@@ -386,16 +456,16 @@ class Tuner:
         top, below = ordered[-1], ordered[:-1]
         best = self.best
         assert best is not None
-        if top.level < hi:
-            if not below:
-                return min(2 * top.level, hi), "no gain"
-            rival = max(below, key=lambda one: one.per_s)
-            gain = self._gain(top, rival)
-            if gain:
-                return min(2 * top.level, hi), "no gain"
-            if gain is None:
-                return self._rougher(top, rival), "no gain"
-        elif best is top:
+        rival = max(below, key=lambda one: one.per_s, default=top)
+        gain = self._gain(top, rival) if below else True
+        if gain and top.level < hi:
+            is_steep = not below or _exponent(top, rival) >= STEEP
+            return min((STEEP_STEP if is_steep else STEP) * top.level, hi), "no gain"
+        if gain is None and self._pays(rougher := self._rougher(top, rival)):
+            return rougher, "no gain"
+        if best is top and top.level >= hi:
+            if not gain and (middle := self._middle(rival)) is not None and self._pays(middle):
+                return middle, "no room"  # the rate may fall before the bound
             # The bound is also the number of tasks: a run of more tasks may have room for more.
             return (2 * top.level if hi + self.gpus > self.tasks else None), "no room"
         if best.level not in {one.level for one in self.levels}:
@@ -404,8 +474,10 @@ class Tuner:
         if middle is not None:
             return middle, "no gain"
         above = next((one for one in ordered if one.level > best.level), None)
-        if above is not None and self._gain(above, best) is None:
-            return self._rougher(above, best), "no gain"
+        if above is not None and self._gain(above, best) is None and self._pays(rougher := self._rougher(above, best)):
+            return rougher, "no gain"
+        if best.windows < WINDOWS_MIN and error_ratio(best) > PRECISE_RATIO:
+            return best.level, "no gain"  # it may look best because it was measured for a moment only
         return None, "no gain"
 
     def _gain(self, run: LevelRun, before: LevelRun) -> bool | None:
@@ -423,8 +495,8 @@ class Tuner:
         return before.level if error_ratio(before) > error_ratio(run) else run.level
 
     def _middle(self, best: LevelRun) -> int | None:
-        """Return a level below the best one, or between it and the next higher one, at most twice in a run."""
-        if self._bisections and not (self._bisections == 1 and self.levels[-1].level == best.level):
+        """Return a level below the best one, or between it and the next higher one, at most BISECTIONS in a run."""
+        if self._bisections >= BISECTIONS:
             return None
         if best is self.known_levels[0]:
             middle = self._between(0, best.level)  # the search began with a remembered level
@@ -434,8 +506,11 @@ class Tuner:
         return self._between(best.level, above)
 
     def _between(self, low: int, high: int) -> int | None:
-        middle = (low + high) // 2
+        """Return the level that is as many times the lower one as the higher one is of it; None: there is none."""
+        middle = round(math.sqrt(low * high)) if low else high // 2
         middle -= middle % self.gpus
+        if middle <= low:
+            middle += self.gpus
         return middle if low < middle < high else None
 
     def _go(self, level: int) -> None:
@@ -486,8 +561,11 @@ class Comparison:
             if is_part_spent or not measure.is_unclear(run, self.best):
                 self.runs.append(run)
                 self._next()
-        if self._left and (measure.is_blind or self.finished > TASKS_RATIO * self.tasks):
+        if self._left and (measure.is_blind or not self._pays(self._left[0][1])):
             self.stop()
+
+    def _pays(self, level: int) -> bool:
+        return pays(self.tasks - self.finished, GAIN - 1.0, level, METHOD_LOSS)
 
     def stop(self) -> None:
         """End the comparison. The method under trial is not used."""

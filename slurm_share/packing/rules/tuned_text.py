@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ...core.text import amount, counted
-from ..speed_records import LevelRun, SearchEnd, SharingMethod, TunedRun
-from .tune import FRESH_S, LEVELS_MAX, TASKS_RATIO
+from ..speed_records import LevelRun, SearchEnd, SearchRun, SharingMethod
+from .tune import FRESH_S, LEVELS_MAX
 
 UNITS = {"progress": "units/s", "log": "units/s", "output": "lines/s", "finished": "tasks/s"}
 """`RateSource` -> unit of the rate."""
@@ -50,15 +50,15 @@ WHY: dict[SearchEnd, str] = {
     "no gain": "more tasks at once do no more",
     "no room": "no more tasks have room",
     "same": "it does as much as it did in the run that was tuned",
-    "levels": f"{LEVELS_MAX} levels were tried",
-    "cost": f"{TASKS_RATIO:.0%} of the tasks are done, and trials are not to cost more than they bring",
+    "levels": f"{LEVELS_MAX} trials were made",
+    "cost": "the tasks that are left cannot pay back another trial",
     "few tasks": "too few tasks are left to try more",
     "no rates": "no task shows progress, and none was done in the time that a level may take",
     "stopped": "the run ended",
 }
 
 
-def begin_sentence(known: TunedRun, level: int, now: float) -> str:
+def begin_sentence(known: SearchRun, level: int, now: float) -> str:
     """Return a sentence with what an earlier run found and the level with which this one begins. now: Unix time."""
     if now - known.when > FRESH_S:
         return (

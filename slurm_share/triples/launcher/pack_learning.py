@@ -76,7 +76,7 @@ class PackLearning:
             for note in self._outside.take_notes():
                 self._tell(note)
 
-    def keep_trials(self, *records: packing.TunedRun | packing.ShareRun) -> None:
+    def keep_trials(self, *records: packing.SearchRun) -> None:
         """Write results of trials to the user's history, unless the request disables learning."""
         if records and self._request.learns:
             self._write(*records)
@@ -99,6 +99,6 @@ class PackLearning:
         for note in board.estimator.take_notes() if board.estimator else ():
             self._tell(note)
 
-    def _write(self, *records: packing.TaskRun | packing.PairRun | packing.TunedRun | packing.ShareRun) -> None:
+    def _write(self, *records: packing.TaskRun | packing.PairRun | packing.SearchRun) -> None:
         if (problem := self._writer.append(*records)) is not None:
             self._tell(problem)

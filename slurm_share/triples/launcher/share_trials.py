@@ -7,7 +7,7 @@ from statistics import median
 
 from msgspec import Struct
 
-from ...packing import FREE, UNMEASURED, Board, History, Share, ShareRun, Shares, Start, antt, slowdowns, stp
+from ...packing import FREE, UNMEASURED, Board, History, LevelRun, SearchRun, Share, Shares, Start, antt, slowdowns, stp
 
 WINDOWS_MIN = 3
 """Closed windows with the same tasks on the GPU, from which on a trial counts."""
@@ -34,9 +34,9 @@ class ShareTrials:
     def __init__(self, board: Board, history: History, tell: Callable[[str], None], keep: Callable[..., None]) -> None:
         """`tell` gets sentences for the job's log, `keep` results for the user's history."""
         self.board = board
-        self.shares = Shares(history.shares)
+        self.shares = Shares(history.searches)
         self._tell, self._keep = tell, keep
-        self._results: list[ShareRun] = []
+        self._results: list[SearchRun] = []
         """Results for the history since the last `flush`."""
         self._trials: dict[int, _Trial] = {}
         self._logged: set[tuple[str, tuple[str, ...]]] = set()
@@ -128,22 +128,26 @@ class ShareTrials:
             return
         score = None
         if trial.speeds:
-            score = (
-                median(seen / wanted for seen, wanted in trial.speeds),
-                median(seen / wanted for seen, wanted in trial.antt),
+            score = LevelRun(
+                level=len(trial.neighbours) + 1,
+                sharing="mps",
+                per_s=round(median(seen / wanted for seen, wanted in trial.speeds), 4),
+                spread_per_s=0.0,
+                windows=trial.windows,
+                part=trial.share.arm,
+                slowdown=round(median(seen / wanted for seen, wanted in trial.antt), 4),
             )
             self._results.append(
-                ShareRun(
+                SearchRun(
                     when=round(unix_s, 3),
                     family=trial.family,
                     gpu_model=trial.model,
-                    arm=trial.share.arm,
-                    stp=round(median(seen for seen, _ in trial.speeds), 4),
-                    antt=round(median(seen for seen, _ in trial.antt), 4),
-                    predicted_stp=round(median(wanted for _, wanted in trial.speeds), 4),
-                    predicted_antt=round(median(wanted for _, wanted in trial.antt), 4),
-                    windows=trial.windows,
+                    gpus=1,
                     neighbours=trial.neighbours,
+                    rate_source="stp",
+                    levels=(score,),
+                    best=score.level,
+                    end="stopped",
                 )
             )
         chosen = self.shares.ended(trial.family, trial.model, trial.neighbours, trial.share, score)

@@ -19,9 +19,9 @@ from ...packing import (
     Comparison,
     History,
     LevelRun,
+    SearchRun,
     SharingMethod,
     TaskKey,
-    TunedRun,
     Tuner,
     newest_search,
     tuned_text,
@@ -54,7 +54,7 @@ class Tuning:
         node: Node,
         board: Board,
         tell: Callable[[str], None],
-        keep: Callable[[TunedRun], None],
+        keep: Callable[[SearchRun], None],
         has_shared: Callable[[], bool] = lambda: False,
     ) -> None:
         """`tell` gets sentences for the job's log, `keep` the result for the user's history. `has_shared`: whether the
@@ -141,14 +141,15 @@ class Tuning:
             self._begin_comparison(())
         self._set_limit()
 
-    def _known(self, history: History, now: float) -> TunedRun | None:
+    def _known(self, history: History, now: float) -> SearchRun | None:
         key = self._key
         if key is None:
             return None
         models = {one.model for one in self.facts}
         found = [
             one
-            for one in history.tuned
+            for one in history.searches
+            if not one.neighbours
             if (one.exact and one.exact == key.exact) or (one.family and one.family == key.family)
             if {one.gpu_model} == models
             and one.gpus == self.gpus
@@ -216,8 +217,7 @@ class Tuning:
         """Return whether the open window ends. If only finished tasks show a rate, one of each place is enough."""
         if seconds >= self.window_s and self._have_risen(running, seconds):
             return True
-        is_shown = self._is_by_progress or any(task.units is not UNSET for task in running.values())
-        return not is_shown and len(self._seconds) >= target and len(self._counts) >= EARLY_TICKS
+        return not self._is_by_progress and len(self._seconds) >= target and len(self._counts) >= EARLY_TICKS
 
     def _have_risen(self, running: Mapping[int, Attempt], seconds: float) -> bool:
         """Return whether enough tasks made progress in the open window, or it is very late.
@@ -431,7 +431,7 @@ class Tuning:
         if not tuner.is_new or best is None or self._key is None or len(models) != 1:
             return
         self._keep_result(
-            TunedRun(
+            SearchRun(
                 when=round(time.time(), 3),
                 exact=self._key.exact,
                 family=self._key.family,

@@ -18,7 +18,7 @@ from slurm_share.packing import history, history_queries
 from slurm_share.packing.history import History, HistoryWriter, read_history, read_site
 from slurm_share.packing.history_records import SiteFamily, TaskRun, families
 from slurm_share.packing.rules.fingerprint import name_family
-from slurm_share.packing.speed_records import LevelRun, PairRun, ShareRun, TunedRun
+from slurm_share.packing.speed_records import LevelRun, PairRun, SearchRun
 
 NOW = time.mktime((2026, 11, 20, 12, 0, 0, 0, 0, 0))
 DAY = 86400.0
@@ -357,13 +357,13 @@ def pair(when=NOW, **other):
     return PairRun(when=when, **fields)
 
 
-TUNED = TunedRun(
+TUNED = SearchRun(
     when=NOW, exact="e", family="f1", gpu_model="A100", gpus=4, rate_source="progress",
     levels=(LevelRun(4, "mps", 1.5, 0.1, 6),), best=4, end="cost", next=8,
 )  # fmt: skip
-SHARE = ShareRun(
-    when=NOW, family="f2", gpu_model="A100", arm="60", stp=1.7, antt=1.2, predicted_stp=1.6, predicted_antt=1.2,
-    windows=3, neighbours=("f1",),
+SHARE = SearchRun(
+    when=NOW, family="f2", gpu_model="A100", gpus=1, neighbours=("f1",), rate_source="stp",
+    levels=(LevelRun(2, "mps", 1.06, 0.0, 3, "60", 1.0),), best=2, end="stopped",
 )  # fmt: skip
 
 
@@ -404,7 +404,7 @@ def test_a_search_of_which_the_end_is_not_recorded_is_not_used(folder):
     HistoryWriter(folder).append(TUNED, TUNED)
     lines = (folder / MONTH).read_text().splitlines()
     (folder / MONTH).write_text(lines[0].replace(',"end":"cost","next":8', "") + "\n" + lines[1] + "\n")
-    assert read_history(folder, now=NOW) == History(tuned=(TUNED,), passed_over=1)
+    assert read_history(folder, now=NOW) == History(searches=(TUNED,), passed_over=1)
 
 
 IMPOSSIBLE_SEARCHES = (
@@ -419,7 +419,7 @@ def test_a_search_that_cannot_be_true_is_passed_over(folder, change):
     HistoryWriter(folder).append(TUNED)
     with open(folder / MONTH, "ab") as opened:
         opened.write(json.dumps({**msgspec.to_builtins(TUNED), "when": NOW + 1, **change}).encode())
-    assert read_history(folder, now=NOW).tuned == (TUNED,)
+    assert read_history(folder, now=NOW).searches == (TUNED,)
 
 
 def test_a_family_that_is_forgotten_is_gone_from_all_files(folder):
@@ -430,7 +430,7 @@ def test_a_family_that_is_forgotten_is_gone_from_all_files(folder):
     assert history.forget(lambda record: "f1" in families(record), folder) == 3
     found = read_history(folder, now=NOW)
     assert [one.family_a for one in found.pairs] == ["f3"]
-    assert (found.tuned, found.shares) == ((), ())
+    assert found.searches == ()
     assert b"nonsense" in (folder / MONTH).read_bytes()
 
 
@@ -442,7 +442,7 @@ def test_forgetting_a_name_forgets_its_sizes_and_its_speeds(tmp_path, monkeypatc
     assert history_queries.forget("mine", tmp_path) == 2
     assert history_queries.forget("other", tmp_path) == 1
     found = read_history(now=NOW)
-    assert (found.pairs, found.tuned) == ((), (TUNED,))
+    assert (found.pairs, found.searches) == ((), (TUNED,))
     assert history_queries.forget_all() == 1
 
 
@@ -465,15 +465,20 @@ def test_a_count_that_is_larger_than_any_float_is_no_count(folder, name, good, f
     assert str(HUGE) in line
     (folder / name).write_text(line)
     found = read_history(folder, now=NOW)
-    assert (found.pairs, found.tuned, found.shares) == ((), (), ())
+    assert (found.pairs, found.searches) == ((), ())
 
 
 def test_all_records_of_a_month_are_in_one_file_of_tagged_lines(folder):
     assert HistoryWriter(folder).append(SHARE, pair(), run(), TUNED) is None
     (file,) = folder.iterdir()
-    assert [json.loads(line)["record"] for line in file.read_text().splitlines()] == ["share", "pair", "task", "search"]
+    assert [json.loads(line)["record"] for line in file.read_text().splitlines()] == [
+        "search",
+        "pair",
+        "task",
+        "search",
+    ]
     found = read_history(folder, now=NOW)
-    assert (found.pairs, found.tuned, found.shares, found.runs) == ((pair(),), (TUNED,), (SHARE,), (run(),))
+    assert (found.pairs, found.searches, found.runs) == ((pair(),), (SHARE, TUNED), (run(),))
 
 
 def test_a_search_that_many_tasks_follow_is_still_read(folder):
@@ -481,7 +486,7 @@ def test_a_search_that_many_tasks_follow_is_still_read(folder):
     writer.append(TUNED)
     writer.append(*(run(n, exact=f"{n:064}", family=f"{n:064}", software="s" * 64) for n in range(12_000)))
     found = read_history(folder, now=NOW)
-    assert (len(found.runs), found.tuned) == (5000, (TUNED,))
+    assert (len(found.runs), found.searches) == (5000, (TUNED,))
 
 
 def test_of_many_tasks_of_a_family_only_those_that_tell_more_are_written(folder, monkeypatch):

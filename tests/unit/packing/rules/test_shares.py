@@ -5,8 +5,8 @@ from collections.abc import Callable
 
 import pytest
 
-from slurm_share.packing.rules.shares import FREE, Score, Share, Shares, choose, guess_percent
-from slurm_share.packing.speed_records import Load, ShareRun
+from slurm_share.packing.rules.shares import FREE, Share, Shares, choose, guess_percent
+from slurm_share.packing.speed_records import LevelRun, Load, SearchRun
 
 LOADED = Load(sm_ratio=0.6)
 PAN_FREE = 316 / 345 + 144 / 360
@@ -16,6 +16,10 @@ time did not change, so its limit is taken to be what helped."""
 Truth = Callable[[str], float]
 
 
+def score(part: str, stp: float, antt: float) -> LevelRun:
+    return LevelRun(2, "mps", stp, 0.0, 3, part, antt)
+
+
 def run_starts(truth: Truth, noise: float, seed: int, count: int = 40) -> list[Share]:
     rng = random.Random(seed)
     shares, found = Shares(), []
@@ -23,7 +27,7 @@ def run_starts(truth: Truth, noise: float, seed: int, count: int = 40) -> list[S
         share = shares.start("resnet", "V100", LOADED, ["squeeze"], count - number)
         found.append(share)
         stp = truth(share.arm) * rng.lognormvariate(0.0, noise)
-        shares.ended("resnet", "V100", ["squeeze"], share, (stp, 2.0 / stp))
+        shares.ended("resnet", "V100", ["squeeze"], share, score(share.arm, stp, 2.0 / stp))
     return found
 
 
@@ -63,25 +67,25 @@ def test_an_even_share_that_wins_is_an_even_part() -> None:
 
 
 def test_less_slowdown_at_the_same_speed_wins_too() -> None:
-    scores = [Score(FREE, 1.0, 1.0), Score(FREE, 1.0, 1.0), Score("60", 1.01, 0.85), Score("60", 1.01, 0.85)]
+    scores = [score(FREE, 1.0, 1.0), score(FREE, 1.0, 1.0), score("60", 1.01, 0.85), score("60", 1.01, 0.85)]
     assert choose(scores) == "60"
-    assert choose([*scores[:2], Score("60", 0.9, 0.8), Score("60", 0.9, 0.8)]) == FREE
+    assert choose([*scores[:2], score("60", 0.9, 0.8), score("60", 0.9, 0.8)]) == FREE
     assert choose(scores[:3]) is None
 
 
 def test_without_neighbours_or_with_few_tasks_to_go_nothing_is_tried() -> None:
     shares = Shares()
     assert shares.start("f", "V100", LOADED, [], 100) == Share(FREE, None, is_trial=False)
-    assert shares.start("f", "V100", LOADED, ["g"], 3) == Share(FREE, None, is_trial=False)
-    assert shares.start("f", "V100", LOADED, ["g"], 9, may_try=False) == Share(FREE, None, is_trial=False)
-    assert shares.start("f", "V100", LOADED, ["g"], 4).is_trial
+    assert shares.start("f", "V100", LOADED, ["g"], 9) == Share(FREE, None, is_trial=False), "six trials cost more"
+    assert shares.start("f", "V100", LOADED, ["g"], 99, may_try=False) == Share(FREE, None, is_trial=False)
+    assert shares.start("f", "V100", LOADED, ["g"], 10).is_trial
 
 
 def test_other_neighbours_are_tried_anew() -> None:
     shares = Shares()
     for _ in range(6):
         share = shares.start("f", "V100", LOADED, ["g"], 100)
-        shares.ended("f", "V100", ["g"], share, (1.5 if share.arm == "90" else 1.0, 1.0))
+        shares.ended("f", "V100", ["g"], share, score(share.arm, 1.5 if share.arm == "90" else 1.0, 1.0))
     assert shares.start("f", "V100", LOADED, ["g"], 100) == Share("90", 90.0, is_trial=False)
     assert shares.start("f", "V100", LOADED, ["h"], 100).is_trial
 
@@ -105,14 +109,14 @@ def test_a_trial_without_a_measurement_is_done_again() -> None:
         shares.ended("f", "V100", ["g"], share, None)
 
 
-def earlier(*found: tuple[str, float]) -> list[ShareRun]:
-    """Return results of earlier runs: arm, and aggregate speed over a predicted one of 1.6."""
+def earlier(*found: tuple[str, float]) -> list[SearchRun]:
+    """Return results of earlier runs: part, and aggregate speed over the predicted one."""
     return [
-        ShareRun(
-            when=0.0, family="f", gpu_model="V100", arm=arm, stp=1.6 * stp, antt=1.5, predicted_stp=1.6,
-            predicted_antt=1.5, windows=3, neighbours=("g",),
+        SearchRun(
+            when=0.0, family="f", gpu_model="V100", gpus=1, neighbours=("g",), rate_source="stp",
+            levels=(score(part, stp, 1.0),), best=2, end="stopped",
         )
-        for arm, stp in found
+        for part, stp in found
     ]  # fmt: skip
 
 
@@ -127,6 +131,6 @@ def test_trials_that_were_cut_off_go_on_and_nothing_is_chosen_before_each_arm_is
     for chosen in (None, "even"):
         share = shares.start("f", "V100", LOADED, ["g"], 10)
         assert (share.arm, share.is_trial) == ("even", True)
-        assert shares.ended("f", "V100", ["g"], share, (1.4, 0.9)) == chosen
+        assert shares.ended("f", "V100", ["g"], share, score(share.arm, 1.4, 0.9)) == chosen
     assert shares.start("f", "V100", LOADED, ["g"], 10) == Share("even", 50.0, is_trial=False)
     assert shares.start("f", "V100", LOADED, ["g"], 10, may_try=False).arm == "even"

@@ -54,7 +54,7 @@ def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machi
     assert "tasks at once on" in said
     assert "(simulated GPUs):" in said
     rows = re.findall(r"^.*?(\d+) +(\d+) +[\d.]+ +[\d.]+ +([\d.]+)$", said, re.MULTILINE)
-    assert [row[0] for row in rows] == ["1", "2", "4"]
+    assert [row[0] for row in rows] == ["1", "4"]
     assert re.search(
         r"4 on a node, the most that have room, do most: \d\.\d x of 1; next time \[1,4\] or \[1,auto\]", said
     )
@@ -63,9 +63,9 @@ def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machi
     # A launcher that is killed has kept what it has found so far.
     kept = machine.history("search")
     assert [(one["best"], one["end"], one.get("next")) for one in kept] == [
-        (1, "stopped", 2), (2, "stopped", 4), (4, "no room", None)
+        (1, "stopped", 4), (4, "no room", None)
     ]  # fmt: skip
-    assert {one.view.settings.max_per_gpu for one in entries} == {1, 2, 4}
+    assert {one.view.settings.max_per_gpu for one in entries} == {1, 4}
     assert all(decide(one.view).actions == one.actions for one in entries if one.repeats is None)
     assert not machine.bookings()
 
@@ -76,7 +76,7 @@ def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machi
 
 
 def test_a_search_that_ends_for_lack_of_tasks_goes_on_in_the_next_run(machine: Machine) -> None:
-    said = machine.run([work(0.8)] * 8, pack=TUNED, rate_window_s=1.0).go_well()
+    said = machine.run([work(0.8)] * 3, pack=TUNED, rate_window_s=1.0).go_well()
     assert "is best;" not in said, said
     assert "trials cost" not in said, said
     found = re.search(r"the search is not finished \(.*\); next time \[1,auto\] goes on with (\d)", said)
@@ -97,7 +97,10 @@ def test_ways_of_sharing_are_compared_and_the_best_goes_on(machine: Machine) -> 
     assert float(rows[2][2]) > 1.2
     spans: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     for one in run.ended():
-        has_mps = str(machine.tmp) in run.log(one.task).splitlines()[0]
+        log = run.log(one.task)
+        if not log:
+            continue  # it was ended with the run before it wrote anything
+        has_mps = str(machine.tmp) in log.splitlines()[0]
         spans[has_mps].append((one.started, one.started + one.seconds))
     assert max(end for _, end in spans[False]) <= min(start for start, _ in spans[True])
 
@@ -124,8 +127,8 @@ def test_without_mps_it_is_said_and_not_tried(machine: Machine) -> None:
 
 def test_a_search_that_is_told_to_end_says_so(machine: Machine) -> None:
     run = machine.run([work(1.0)] * 50, pack=TUNED, rate_window_s=1.0)
-    said = go_until(run, "task 1 ")
-    assert "no number of tasks at once was measured: the run was too short" in said
+    said = go_until(run, "task 0 ")
+    assert re.search("no number of tasks at once was measured: (no task was done|the run was too short)", said)
     assert "unfinished:" in said
 
 
@@ -161,4 +164,4 @@ def test_shares_are_tried_and_measured_against_the_prediction(machine: Machine) 
     go_until(run, "parts of the multiprocessors: ")
     percents = {run.log(one.task).splitlines()[0] for one in run.ended()}
     assert {"percent .", "percent 50."} <= percents, percents
-    assert len(machine.history("share")) >= 4
+    assert sum(one["rate_source"] == "stp" for one in machine.history("search")) >= 4
