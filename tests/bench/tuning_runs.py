@@ -22,6 +22,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import product
 from statistics import fmean
 from types import SimpleNamespace
 from typing import Any, cast
@@ -318,12 +319,19 @@ def one_seed(seed: int, cases: Sequence[str] = tuple(CASES)) -> dict[tuple[str, 
 
 
 def rows(noisy: Sequence[dict]) -> list[Row]:
-    """Return the speed of the first and third run of each case, the lower one of both sources."""
+    """Return the mean speed of each set in the first and the last run, of the lower one of both sources."""
     found = []
-    for name, tasks in dict.fromkeys((name, tasks) for name, tasks, _ in noisy[0]):
-        for run, bar in ((0, None), (2, GOOD_RATIO if name in PUBLISHED and tasks >= 200 else None)):
-            value = min(fmean(one[name, tasks, source][run][1] for one in noisy) for source in SOURCES)
-            found.append(Row(f"{name}, {tasks} tasks: run {run + 1}, of the best speed", value, "", bar, "higher"))
+    for label, names in (*SETS.items(), (DRAWN, (DRAWN,))):
+        for tasks, run in product(TASKS, (0, RUNS - 1)):
+            values = [
+                min(fmean(one[name, tasks, source][run][1] for one in noisy) for source in SOURCES)
+                for name in names
+                if (name, tasks, SOURCES[0]) in noisy[0]
+            ]
+            if values:
+                bar = GOOD_RATIO if label != DRAWN and tasks >= 100 and run else None
+                what = f"{label}, {tasks} tasks, run {run + 1}: of the best speed"
+                found.append(Row(what, fmean(values), "", bar, "higher"))
     return found
 
 
