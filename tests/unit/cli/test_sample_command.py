@@ -63,7 +63,7 @@ def a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     socket = tmp_path / "socket"
     settings = config.Configuration(Settings(agent_socket=str(socket)), {})
     monkeypatch.setattr(config, "load", lambda: settings)
-    monkeypatch.setattr("slurm_share.load.sampler.Sampler", FakeSampler)
+    monkeypatch.setattr("slurm_share.load.sampler.NodeSampler", FakeSampler)
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     FakeSampler.looks = FakeSampler.closed = 0
     return socket
