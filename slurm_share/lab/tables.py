@@ -6,6 +6,7 @@ sentences, so that a wrong guess is seen.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import math
 import re
@@ -105,9 +106,12 @@ class CsvTable(Struct):
 def read(file: Path) -> CsvTable:
     """Return the table in a file. Raises TraceError."""
     data = recorded.read_bytes(file, FILE_MOST_BYTES).removeprefix(text_files.BOM)
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        data = data.decode("utf-16", errors="replace").encode()
     if b"\0" in data[:4096]:
         raise TraceError(file, None, "this is not a text file; write the table as CSV")
-    lines = data.decode("utf-8", errors="replace").splitlines()
+    # A comment becomes an empty line, so that lines keep their numbers.
+    lines = ["" if line.startswith("#") else line for line in data.decode("utf-8", errors="replace").splitlines()]
     first = next((line for line in lines if line.strip()), "")
     between = max(",;\t", key=first.count)
     if not first.count(between):

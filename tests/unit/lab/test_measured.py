@@ -36,6 +36,7 @@ PAIRS = {
     "times": "kind a,kind b,seconds a,seconds b,alone seconds a,alone seconds b\na,b,20,50,10,40\n",
     "one task beside another": "model,neighbour,speed\na,b,0.5\nb,a,0.8\n",
     "one task beside another, with rates": "model,beside,throughput,alone\na,b,50,100\nb,a,8,10\n",
+    "comments before it": "# measured on a V100\nkind_a,kind_b,speed_a,speed_b\na,b,0.5,0.8\n",
     "a matrix of speeds": "speed,a,b\na,,0.5\nb,0.8,\n",
     "a matrix of slowdowns": ",a,b\na,1.1,2\nb,1.25,1.3\n",
     "a matrix of rates": ",alone,a,b\na,100,,50\nb,10,8,\n",
@@ -48,6 +49,12 @@ def test_pairs_are_read_in_many_forms(write, form):
     found = measured.read_pairs(write(PAIRS[form]))
     assert {pair: pytest.approx(speed) for pair, speed in SPEEDS.items()}.items() <= dict(found.speeds).items()
     assert set(found.kinds) == {"a", "b"}
+
+
+def test_a_table_of_a_spreadsheet_is_read(tmp_path):
+    file = tmp_path / "table.csv"
+    file.write_bytes("kind_a\tkind_b\tspeed_a\tspeed_b\na\tb\t0.5\t0.8\n".encode("utf-16"))
+    assert measured.read_pairs(file).speeds["a", "b"] == 0.5
 
 
 def test_a_kind_is_named_by_all_columns_that_tell_it(write):
