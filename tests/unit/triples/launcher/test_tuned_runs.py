@@ -72,7 +72,8 @@ def test_the_number_at_once_rises_to_the_bound_of_memory_and_is_remembered(machi
     again = machine.run([work(load=20)] * 200, pack=TUNED, rate_window_s=1.0)
     said = go_until(again, "tasks? at once from now on")
     assert "an earlier run of this script found 4 tasks at once; this run begins with 4" in said
-    assert "as much as it did" in said
+    # A busy machine may do less than in the first run; then the search is repeated.
+    assert re.search("4 tasks at once from now on: (it does as much as it did|no more tasks have room)", said), said
 
 
 def test_a_search_that_ends_for_lack_of_tasks_goes_on_in_the_next_run(machine: Machine) -> None:
