@@ -42,7 +42,7 @@ COMPARED = TRAIN.replace("--work 1.0", "--work 3.0").replace(
 SLEEP = "#!/bin/bash\nsleep 3\n"
 """A task that takes the same time beside any number of others, with and without load of the machine."""
 FEW_TASKS, MORE_TASKS = 5, 11
-"""With two GPUs, a search has the tasks for 2 at once, and then none that waits; then for 4 at once, and for a few more."""
+"""With two GPUs, a search has the tasks for 2 at once, and then none; then for 4 at once, and for a few more."""
 CLASH = "simgpu-task --load 10 --util 30 --progress 0.1 --work {} --memory 1G --clash cache:8"
 """A task whose measured load does not show that two of them take eight times as long."""
 HARMED_S, PAUSED_S, LIMITED_S = 10, 30, 70
