@@ -151,6 +151,7 @@ def test_a_task_that_is_killed_between_two_looks_is_gone(node: Node) -> None:
     assert (seen["gpus"][0]["clients"], seen["gpus"][0]["memory_used_mib"]) == (1, 1024)
 
 
+@pytest.mark.weekly
 def test_sixty_clients_on_one_card(node: Node) -> None:
     """All are there, with what they have; their shares of the card's time add up to it."""
     node.init("1")

@@ -30,6 +30,7 @@ def test_every_program_of_the_page_is_known_here() -> None:
 
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("name", [name for name in SAYS if name != "serial.py"])
+@pytest.mark.weekly
 def test_a_program_of_the_page_works_alone_and_as_ranks(tmp_path: Path, name: str, size: int) -> None:
     (tmp_path / name).write_text(PROGRAMS[name])
     clean = {word: value for word, value in os.environ.items() if not word.startswith(("LLSUB", "PMI"))}

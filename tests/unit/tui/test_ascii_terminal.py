@@ -117,6 +117,7 @@ def is_ascii(app: Dashboard, what: str) -> None:
 
 
 @pytest.mark.parametrize("size", [(80, 24), (160, 50)])
+@pytest.mark.weekly
 async def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, int]) -> None:
     chosen({**UTF8, "LANG": "C"})
     feed = FakeFeed()

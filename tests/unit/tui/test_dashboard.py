@@ -135,6 +135,7 @@ async def test_a_final_failure_ends_a_dashboard_that_has_shown_nothing(has_pictu
 
 
 @pytest.mark.parametrize("count", [0, 1, 3000])
+@pytest.mark.weekly
 async def test_any_number_of_nodes_is_drawn_in_every_view(count: int) -> None:
     survey = a_survey(count=max(1, count)) if count else changed(a_survey(), nodes=(), jobs=())
     async with shown_dashboard(picture_of(survey, arrived=98.0)) as (pilot, app, _):
