@@ -77,8 +77,6 @@ class Gain(Booked):
         self._left_alone = undo.left_alone(view)
         self._predicted_for: set[int] = set()
         """Tasks whose gain was predicted in this decision."""
-        self._harmful: frozenset[str] = frozenset()
-        """GPUs with two tasks that do less than one at a time."""
 
     def run(self) -> None:
         """Undo harmful placements, then decide about the waiting tasks."""
@@ -87,11 +85,6 @@ class Gain(Booked):
         changed = {action.gpu for action in undone}
         for place in self.places:
             place.is_closed = place.is_closed or place.uuid in changed  # the next decision sees the result
-        self._harmful = frozenset(
-            uuid
-            for uuid, group in self._groups.items()
-            if self._beside and any(self._refuses(one, group.names[:at]) for at, one in enumerate(group.names))
-        )
         super().run()
 
     # ---- Overrides ----
@@ -121,8 +114,6 @@ class Gain(Booked):
             return refusals.MEASURED
         if self._refuses(_command(task.ask), self._groups[place.uuid].names):
             return refusals.REFUSED
-        if place.uuid in self._harmful:
-            return refusals.HARMFUL
         gain = self._measured_gain(task, place)
         return refusals.LITTLE_GAIN.format(gain) if gain is not None and gain < LEAST_GAIN else ""
 

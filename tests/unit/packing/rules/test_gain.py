@@ -117,13 +117,6 @@ def test_two_of_a_refused_pair_do_not_start_together_and_the_task_behind_goes_on
     assert starts(answer([gpu(0)], tasks, [])) == [(8, "GPU-0"), (9, "GPU-0"), (10, "GPU-0")]
 
 
-def test_nothing_starts_beside_two_that_do_less_than_one_at_a_time():
-    runs = [on(1, 0, name="a"), on(2, 0, name="b")]
-    assert starts(answer([gpu(0)], [waits(9, name="c")], runs)) == [(9, "GPU-0")]
-    decision = answer([gpu(0)], [waits(9, name="c")], runs, pairs=(HARMFUL,))
-    assert [one.why for one in decision.refused] == [refusals.HARMFUL]
-
-
 def test_an_old_task_whose_only_neighbour_is_refused_gets_a_gpu_kept_free():
     decision = answer([gpu(0)], [waits(9, name="b")], [on(1, 0, name="a")], pairs=(HARMFUL,), now=10_000.0)
     assert [one.task for one in decision.actions] == [9]
