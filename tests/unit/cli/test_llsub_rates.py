@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 from llsub_desk import call, make_desk, submitted
 
 from slurm_share.packing import EventLog, Progress, WorkRate
+from slurm_share.packing.events import PROGRESS_MOST_S
 from slurm_share.triples import follow, run_folder
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules.progress import TaskCounts, as_text
@@ -103,6 +105,17 @@ def test_rate_of_ended_tasks_is_their_mean_since_the_launchers_began(tmp_path: P
     counts = reader.read()
     assert counts is not None
     assert counts.per_s == pytest.approx(88 / 40)
+
+
+def test_a_node_is_silent_a_minute_after_its_last_line_of_progress_unless_it_has_ended(tmp_path: Path) -> None:
+    write(tmp_path, "0", began=60.0, at=100.0)
+    write(tmp_path, "8", began=60.0, at=100.0, ended=True)
+    reader = follow.TaskCountsReader(tmp_path, RUN, 12)
+    reader.read()
+    later = time.monotonic() + follow.SILENT_S + 1
+    assert reader.silent(later - follow.SILENT_S) == []
+    assert reader.silent(later) == ["n0"]
+    assert follow.SILENT_S > 2 * PROGRESS_MOST_S  # a launcher that runs for days writes that seldom
 
 
 def test_without_an_end_or_a_beginning_there_is_no_rate(tmp_path: Path) -> None:
