@@ -45,13 +45,11 @@ if TYPE_CHECKING:
         Undo,
     )  # fmt: skip
     from .rules import tuned_text
-    from .rules.blame import judge_device
     from .rules.board import Board
     from .rules.endings import classify, has_signal, may_be_host_memory
     from .rules.estimate.estimator import Estimator
     from .rules.explain import explain_task
     from .rules.fingerprint import name_software
-    from .rules.gpu_state import GpuState
     from .rules.interference import UNMEASURED, antt, slowdowns, stp
     from .rules.log_messages import asked_mib, wanted_mib
     from .rules.preview import Preview, preview_run
@@ -96,13 +94,11 @@ __getattr__, __all__ = exports(
         "speed_records": [
             "LevelRun", "NodeRates", "PairRun", "Rate", "RateSource", "SearchRun", "SharingMethod", "TaskRate",
         ],
-        "rules.blame": ["judge_device"],
         "rules.board": ["Board"],
         "rules.endings": ["classify", "has_signal", "may_be_host_memory"],
         "rules.explain": ["explain_task"],
         "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
-        "rules.gpu_state": ["GpuState"],
         "rules.log_messages": ["asked_mib", "wanted_mib"],
         "rules.rates": ["RateMeter"],
         "rules.slots": [

@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from ...node.records import MemoryUse
 from ..attempt import Attempt
-from ..records import EndKind, Growth, PackSettings, Tries
-from . import recover
+from ..records import EndFacts, EndKind, GpuFacts, Growth, PackSettings, Tries
+from . import blame, endings, recover
+from .gpu_state import GpuState
 from .room import UNKNOWN_MIB
 
 GROWTH = Growth(sized=2.0, silent=2.0, wanted=1.1, peak_mib=0)
@@ -143,14 +144,15 @@ def has_room(need: int | None, room: MemoryUse | None, running: int) -> bool:
 class SlotPolicy:
     """Caps, waiting and retries of the tasks of one node whose workers have fixed GPUs."""
 
-    def __init__(self, budgets: Mapping[int, Budget], gpus: Iterable[int], retries: int, *, has_known: bool) -> None:
-        """`budgets`: GPU position -> its budget, for GPUs with caps. `gpus`: of the workers. `has_known`: tasks ran out
-        of memory in an earlier job."""
+    def __init__(
+        self, budgets: Mapping[int, Budget], gpus: Iterable[GpuFacts], retries: int, *, has_known: bool
+    ) -> None:
+        """`budgets`: GPU position -> its budget, for GPUs with caps. `gpus`: of the workers, with an empty UUID if the
+        driver does not list it. `has_known`: tasks ran out of memory in an earlier job."""
         self.settings = settings_of(retries)
         self.budgets = budgets
-        self._gpus = frozenset(gpus)
-        self.unusable: set[int] = set()
-        """GPUs that have failed or whose daemon has ended. No task starts there."""
+        self.gpus = {facts.index: GpuState(facts) for facts in gpus}
+        """Position -> whether it is in service. `problem`: its daemon has ended, or it has failed."""
         self.crowded: set[int] = set()
         """GPUs on which a task ran out of memory below its cap. Tasks start there only if enough memory is free."""
         self.reserved: int | None = None
@@ -217,7 +219,7 @@ class SlotPolicy:
         if waiting < (1 if self.budgets else ALONE_AFTER):
             self.reserved = None
         elif self.reserved is None or self.reserved in self.unusable:
-            gpus = set(self._gpus - self.unusable)
+            gpus = self.gpus.keys() - self.unusable
             if self.budgets:
                 largest = self._largest_mib()
                 gpus = {gpu for gpu in gpus if gpu in self.budgets and self.budgets[gpu].total_mib == largest}
@@ -228,6 +230,27 @@ class SlotPolicy:
         return max(found, default=0)
 
     # ---- An end ----
+
+    @property
+    def unusable(self) -> set[int]:
+        """Return the GPUs on which no task starts."""
+        return {place for place, gpu in self.gpus.items() if gpu.is_out or gpu.problem}
+
+    def fail(self, place: int, problem: str) -> None:
+        """Take a GPU out of service that is broken by the driver's own report."""
+        gpu = self.gpus[place]
+        gpu.is_out, gpu.out_by, gpu.problem = True, None, gpu.problem or problem
+
+    def judge(self, facts: EndFacts, place: int | None, cap_ratio: float | None) -> tuple[EndKind, str]:
+        """Return how an attempt ended, and the reason. Takes a failed GPU out of service, or gives others back to it.
+
+        `place`: its GPU. `cap_ratio`: see `endings.classify`.
+        """
+        kind, reason = endings.classify(facts, cap_ratio)
+        if kind == "device":
+            its = [] if place is None else [self.gpus[place]]
+            kind, reason, _ = blame.judge_device(reason, facts, its, self.gpus.values())
+        return kind, reason
 
     def had(
         self, gpu: int | None, need: Need, allowed: Allowance | None, peak_mib: int | None, wanted_mib: int | None
@@ -254,7 +277,7 @@ class SlotPolicy:
 
     def after(self, kind: EndKind, need: Need, had: recover.Had) -> recover.Next:
         """Return what follows from the end of an attempt."""
-        has_all_caps = self._gpus <= set(self.budgets) and bool(self.budgets)
+        has_all_caps = self.gpus.keys() <= set(self.budgets) and bool(self.budgets)
         largest_mib = max(one.total_mib for one in self.budgets.values()) if has_all_caps else UNKNOWN_MIB
         return recover.after(recover.End(kind, "", had, need.tries, need.floor_mib, self.settings, largest_mib))
 

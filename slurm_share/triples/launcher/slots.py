@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -18,13 +17,10 @@ from ...packing import (
     EndFacts,
     EndKind,
     GpuFacts,
-    GpuState,
     Need,
     SlotPolicy,
     asked_mib,
-    classify,
     has_room,
-    judge_device,
     need_mib,
     need_of,
     wanted_mib,
@@ -47,25 +43,20 @@ class Slots(strategy.Strategy):
         self._gpus = [() if worker.gpu is None else (worker.gpu.uuid,) for worker in workers]
         self._places = [worker.place.gpu for worker in workers]
         """Worker -> the position of its GPU; None: it has none."""
-        self._states = {
-            worker.gpu.uuid: GpuState(
-                GpuFacts(
-                    uuid=worker.gpu.uuid,
-                    index=worker.place.gpu,
-                    model=worker.gpu.name,
-                    total_mib=worker.gpu.memory_total_mib,
-                )
-            )
-            for worker in workers
-            if worker.gpu is not None and worker.place.gpu is not None
-        }
-        """GPU UUID -> whether it is in service."""
-        self._out_of_service: dict[str, list[int]] = {}
-        """GPU UUID -> workers that start nothing because it has failed."""
-        places = {place for place in self._places if place is not None}
+        known = {worker.place.gpu: worker.gpu for worker in workers if worker.place.gpu is not None}
+        facts = [
+            GpuFacts(uuid="", index=place, model="", total_mib=None)
+            if gpu is None
+            else GpuFacts(uuid=gpu.uuid, index=place, model=gpu.name, total_mib=gpu.memory_total_mib)
+            for place, gpu in known.items()
+        ]
         has_known = bool(self.feeder.known)
-        self.policy = SlotPolicy(self.node.budgets, places, self.run.retries, has_known=has_known)
-        self.sampler = Sampler(self.running, bool(self._states), shared.host)
+        self.policy = SlotPolicy(self.node.budgets, facts, self.run.retries, has_known=has_known)
+        self._listed = {one.uuid: one.index for one in facts if one.uuid}
+        """GPU UUID -> its position."""
+        self._out_of_service: dict[int, list[int]] = {}
+        """GPU -> workers that start nothing because it has failed."""
+        self.sampler = Sampler(self.running, bool(facts), shared.host)
         self.given_up: list[Lost] = []
         """Tasks that ran out of memory under a cap, or alone on a GPU, and have no attempt left."""
         self.host_crowded = False
@@ -95,23 +86,23 @@ class Slots(strategy.Strategy):
 
     def _is_in_service(self, worker: int) -> bool:
         """Return whether the worker's GPU and daemon work; log once for each daemon if not."""
-        gpu = self.node.workers[worker].gpu
-        if gpu is not None and self._states[gpu.uuid].is_out:
-            self._out_of_service.setdefault(gpu.uuid, []).append(worker)
+        place = self._places[worker]
+        gpu = None if place is None else self.policy.gpus[place]
+        if gpu is not None and gpu.is_out:
+            self._out_of_service.setdefault(gpu.facts.index, []).append(worker)
             return False
         why = self.daemons.why_gone(worker)
         if why is None:
             return True
-        place = self._places[worker]
-        if place is not None and place not in self.policy.unusable:
-            self.policy.unusable.add(place)
+        if gpu is not None and not gpu.problem:
+            gpu.problem = why
             self.say(f"{why}; no further task starts on GPU {place} of {self.node.name}: it would run without a cap")
         return False
 
     def _return_workers(self, free: deque[int]) -> None:
         """Free the workers of GPUs that are back in service."""
-        for uuid in [uuid for uuid in self._out_of_service if not self._states[uuid].is_out]:
-            free.extend(self._out_of_service.pop(uuid))
+        for place in [place for place in self._out_of_service if not self.policy.gpus[place].is_out]:
+            free.extend(self._out_of_service.pop(place))
 
     def _may_run(self, task: Attempt, worker: int) -> bool:
         """Return whether an attempt has room. First attempts are checked only after a task has run out of memory."""
@@ -186,9 +177,11 @@ class Slots(strategy.Strategy):
         facts = self.sampler.with_sample(facts, self.gpus(task))
         self._take_sample(task)
         cap_mib, now_mib = task.cap_mib, task.gpu_now_mib
-        kind, why = classify(facts, now_mib / cap_mib if cap_mib and now_mib is not None else None)
-        if kind == "device":
-            kind, why = self._judge_device(why, facts, self.gpus(task))
+        before = self.policy.unusable if facts.code != 0 else set()
+        cap_ratio = now_mib / cap_mib if cap_mib and now_mib is not None else None
+        kind, why = self.policy.judge(facts, self._places[task.worker], cap_ratio)
+        if facts.code != 0:
+            self._say_changes(before, f"task {facts.task}: {why}")
         found = outcomes.OUTCOMES[kind]
         asked = asked_mib(facts.log_tail) if found == "gpu memory" else None
         if found == "gpu memory":
@@ -198,23 +191,13 @@ class Slots(strategy.Strategy):
         self._judged[task.task] = kind, wanted_mib(facts.log_tail, task.gpu_peak_mib) or task.gpu_peak_mib
         return found, why
 
-    def _judge_device(self, why: str, facts: EndFacts, uuids: Sequence[str]) -> tuple[EndKind, str]:
-        """Return whether the GPU of a task has failed; take it out of service, or give others back to it."""
-        its = [self._states[uuid] for uuid in uuids]
-        new = [gpu for gpu in its if not gpu.is_out]
-        kind, why, returned = judge_device(why, facts, its, self._states.values())
-        for gpu in new:
-            if gpu.is_out:
-                self._take_out(gpu, f"task {facts.task}: {why}")
-        for uuid in returned:
-            place = self._states[uuid].facts.index
-            self.policy.unusable.discard(place)
+    def _say_changes(self, before: set[int], why: str) -> None:
+        """Log which GPUs have left the service, or are back in it. `before`: those that were out of it."""
+        now = self.policy.unusable
+        for place in sorted(now - before):
+            self.say(f"{why}; no further task starts on GPU {place} of {self.node.name}")
+        for place in sorted(before - now):
             self.say(f"GPU {place} of {self.node.name} is in service again: {why}")
-        return kind, why
-
-    def _take_out(self, gpu: GpuState, why: str) -> None:
-        self.policy.unusable.add(gpu.facts.index)
-        self.say(f"{why}; no further task starts on GPU {gpu.facts.index} of {self.node.name}")
 
     def finished(self, task: Attempt, outcome: Outcome) -> bool:
         self._take_sample(task)
@@ -276,12 +259,10 @@ class Slots(strategy.Strategy):
 
     def tick(self) -> None:
         self._take_sample()
-        for uuid, problem in self.sampler.broken(self._states).items():
-            gpu = self._states[uuid]
-            if not gpu.is_out:
-                gpu.is_out, gpu.problem = True, problem
-                self._take_out(gpu, f"the driver says: {problem}")
-            gpu.out_by = None
+        for uuid, problem in self.sampler.broken(self._listed).items():
+            before = self.policy.unusable
+            self.policy.fail(self._listed[uuid], problem)
+            self._say_changes(before, f"the driver says: {problem}")
         self.policy.reserve(self.feeder.memory_failures, [self._places[task.worker] for task in self._running_tasks()])
 
     def sentences(self) -> list[str]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.node.records import MemoryUse
-from slurm_share.packing.records import Tries
+from slurm_share.packing.records import EndFacts, GpuFacts, Tries
 from slurm_share.packing.rules.slots import (
     Allowance,
     Budget,
@@ -27,8 +27,12 @@ ONE = Budget(19942, 19942, 1, is_whole=False)
 OVER = Budget(1_048_576, 79769, 2, is_whole=True)
 
 
+def gpus(count):
+    return [GpuFacts(uuid=f"GPU-{place}", index=place, model="A100", total_mib=81920) for place in range(count)]
+
+
 def policy(*budgets, retries=9):
-    return SlotPolicy(dict(enumerate(budgets)), range(len(budgets)), retries, has_known=False)
+    return SlotPolicy(dict(enumerate(budgets)), gpus(len(budgets)), retries, has_known=False)
 
 
 def after_memory(made, need, gpu=0, peak=None, wanted=None, kind="gpu memory"):
@@ -128,7 +132,7 @@ def test_each_attempt_has_more_than_the_one_before_until_there_is_no_more(cap, s
 
 
 def test_without_caps_the_second_attempt_waits_for_memory_and_the_third_has_the_gpu_alone():
-    made = SlotPolicy({}, [0, 1], 9, has_known=False)
+    made = SlotPolicy({}, gpus(2), 9, has_known=False)
     need, is_retried = after_memory(made, Need(), peak=2400)
     assert (is_retried, need.wants_alone, need.known_mib) == (True, False, 2400)
     need, is_retried = after_memory(made, need, peak=2400)
@@ -143,16 +147,31 @@ def test_without_caps_the_second_attempt_waits_for_memory_and_the_third_has_the_
 
 
 def test_a_failed_gpu_is_not_kept_for_anybody():
-    made = SlotPolicy({}, [0, 1], 9, has_known=False)
+    made = SlotPolicy({}, gpus(2), 9, has_known=False)
     made.reserve(2, [])
     assert made.reserved == 0
-    made.unusable.add(0)
+    made.fail(0, "GPU is lost")
     made.reserve(2, [])
     assert made.reserved == 1
 
 
+def test_a_log_is_believed_as_long_as_another_gpu_is_left():
+    made = SlotPolicy({}, gpus(3), 9, has_known=False)
+
+    def ends(task, place, **more):
+        text = b"CUDA error: uncorrectable ECC error encountered"
+        return made.judge(EndFacts(task=task, now_s=0.0, code=1, log_tail=text, **more), place, None)[0]
+
+    assert (ends(0, 0), made.unusable) == ("device", {0})
+    assert (ends(0, 1), made.unusable) == ("failed", set())  # the same task says it of every GPU
+    assert (ends(1, 0), ends(2, 1), made.unusable) == ("device", "device", {0, 1})
+    assert (ends(3, 2), made.unusable) == ("failed", {0, 1})
+    assert (ends(4, 2, is_device_lost=True), made.unusable) == ("device", {0, 1, 2})
+    assert ends(5, None) == "failed"
+
+
 def test_a_need_that_nothing_has_shown_is_not_known():
-    made = SlotPolicy({}, [0], 9, has_known=False)
+    made = SlotPolicy({}, gpus(1), 9, has_known=False)
     need, _ = after_memory(made, Need())
     assert need.known_mib is None
 
