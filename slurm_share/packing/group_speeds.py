@@ -24,8 +24,9 @@ GROUPS_MOST = 1000
 class _Group(Struct):
     """The tasks that run on a GPU now."""
 
-    tasks: tuple[int, ...]
     since_s: float
+    tasks: tuple[int, ...] = ()
+    """Empty until they are measured."""
     speed: undo.GroupSpeed | None = None
     """The last measurement, and the slowdowns and durations alone of its tasks."""
     slowdowns: Sequence[float] = ()
@@ -66,11 +67,10 @@ class GroupSpeeds:
         """Begin new groups on these GPUs, because a task has started, ended, paused or resumed there."""
         for uuid in gpus:
             self._close(uuid, now_s)
-            its_tasks = self._members(uuid)
-            for its in its_tasks:
-                if its.rate is not None:
+            for its in self._running.values():
+                if its.rate is not None and uuid in its.gpus and not its.is_paused:
                     its.rate = its.running_view = None
-            self._groups[uuid] = _Group(tuple(its.ask.task for its in its_tasks), now_s)
+            self._groups[uuid] = _Group(now_s)
 
     def rated(self, its: Attempt, rate: Rate | None) -> None:
         """Record the rate of a task since its neighbours last changed; None: not known."""
@@ -112,8 +112,9 @@ class GroupSpeeds:
     def _measure(self, uuid: str, members: Sequence[Attempt]) -> None:
         """Measure a group if the rates of all its tasks, now and alone, are known."""
         group, model = self._groups.get(uuid), self._gpus[uuid].model
-        if group is None or group.tasks != tuple(its.ask.task for its in members):
+        if group is None:
             return
+        group.tasks = tuple(its.ask.task for its in members)
         rates = []
         for its in members:
             alone = its.own_rate_alone or self._speeds.rate_alone(its.ask.key, model)

@@ -87,6 +87,8 @@ class Packed(strategy.Strategy):
         self.log = PackLog(say)
         self._cwd = Path(run.cwd)
         self._place = {facts.uuid: facts.index for facts in node.gpu_facts}
+        self._only_mps = [facts.index for facts in node.gpu_facts if facts.takes_only_mps]
+        """GPUs that take MPS clients only, by position."""
         self._zero = time.monotonic()
         unix_s = shared.events.unix_s = time.time()
         self.learning = PackLearning(run.pack, node, shared.events, self.common, unix_s, self.log.tell)
@@ -185,8 +187,8 @@ class Packed(strategy.Strategy):
 
     def _is_impossible(self, task: int) -> bool:
         """Return whether a task can never run on this node; give it up if so."""
-        only_mps = [facts.index for facts in self.node.gpu_facts if facts.takes_only_mps]
-        if self._spec(task).gpus == 1 or not only_mps:
+        only_mps = self._only_mps
+        if not only_mps or self._spec(task).gpus == 1:
             return False
         why = (
             f"GPU {fold(only_mps)} of {self.node.name} takes MPS clients only (compute mode EXCLUSIVE_PROCESS), and a "
