@@ -154,7 +154,7 @@ class GroupSpeeds:
         )  # fmt: skip
         if speed.is_harmful and not was_refused:
             text = undo.harm_text([its.ask.task for its in members], speed)
-            self._say(f"GPU {facts.index}: {text}; no such pair again")
+            self._say(f"GPU {facts.index}: {text}; --pack=gain places no such pair again")
 
     def _close(self, uuid: str, now_s: float) -> None:
         """End a group, and keep its result."""

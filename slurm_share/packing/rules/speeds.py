@@ -18,10 +18,6 @@ from .loads import Loads, load_of
 
 REFUSED_S = 30 * 86400.0
 """A refusal ends after 30 days, because programs, drivers and machines change."""
-FAMILY_REFUSALS = 2
-"""Two families are kept apart when this many pairs of their commands are, and at least half of the measured pairs.
-One size of a program may harm a neighbour that other sizes do not: in simulations with three sizes of each program,
-keeping whole families apart at the first pair also kept half of the useful pairs apart."""
 REFUSED_STP = 0.95
 """Two commands are kept apart below this aggregate speed, as estimated from groups. A group of two is tested instead,
 see `undo`."""
@@ -34,7 +30,7 @@ EARLIER_ERROR_RATIO = 0.05
 10 % between two runs of a program (Pan 2021)."""
 _SOURCES: frozenset[str] = frozenset({"progress", "log", "output", "finished"})
 _Pair = tuple[str, str]
-"""Two commands, or two families, sorted."""
+"""Two commands, sorted; or a command and a GPU model."""
 _Name = TypeVar("_Name")
 _Value = TypeVar("_Value")
 
@@ -54,8 +50,6 @@ class Speeds:
         self._pairs: dict[_Pair, PairView] = {}
         self._counts: dict[_Pair, int] = {}
         """Measured pair -> number of measurements."""
-        self._families: dict[_Pair, dict[_Pair, bool]] = {}
-        """Two families -> measured pairs of their commands -> whether the pair is refused."""
         self._silent: dict[str, None] = {}
         """Families of which a task was left alone on a GPU and has shown no progress, in this run."""
         for run in runs:
@@ -88,26 +82,13 @@ class Speeds:
         """Return the measured and refused pairs of these commands, sorted by (a, b)."""
         if not self._pairs:
             return ()  # the usual case: no pair was measured
-        families = {key.exact: key.family for key in keys if key.exact}
-        found = {pair: view for pair, view in self._pairs.items() if pair[0] in families and pair[1] in families}
-        for one, two in (apart for apart in self._families if self._are_apart(apart)):
-            for name, family in families.items():
-                for other in (other for other in families if families[other] == two) if family == one else ():
-                    pair = _pair(name, other)
-                    found.setdefault(pair, PairView(a=pair[0], b=pair[1], extra_a=1.0, extra_b=1.0, is_refused=True))
-        return tuple(found[pair] for pair in sorted(found))
+        names = {key.exact for key in keys}
+        return tuple(self._pairs[pair] for pair in sorted(self._pairs) if pair[0] in names and pair[1] in names)
 
     def is_refused(self, a: TaskKey | None, b: TaskKey | None) -> bool:
         """Return whether two tasks must not share a GPU."""
-        if a is None or b is None or not self._pairs:
-            return False
-        known = self._pairs.get(_pair(a.exact, b.exact))
-        return known.is_refused if known is not None else self._are_apart(_pair(a.family, b.family))
-
-    def _are_apart(self, families: _Pair) -> bool:
-        measured = self._families.get(families, {})
-        refused = sum(measured.values())
-        return refused >= FAMILY_REFUSALS and 2 * refused >= len(measured)
+        known = None if a is None or b is None else self._pairs.get(_pair(a.exact, b.exact))
+        return known is not None and known.is_refused
 
     # ---- Learning ----
 
@@ -189,8 +170,6 @@ class Speeds:
         """Keep two measured commands apart, or no longer."""
         names = _pair(one.exact, other.exact)
         self._pairs[names] = replace(self._pairs[names], is_refused=is_refused)
-        if one.family and other.family:
-            _keep(self._families.setdefault(_pair(one.family, other.family), {}), names, is_refused)
 
 
 def _pair(one: str, two: str) -> _Pair:

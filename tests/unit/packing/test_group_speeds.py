@@ -86,7 +86,9 @@ def test_a_pair_that_does_less_than_one_at_a_time_is_said_and_refused_at_once(no
     measured(node, together=0.8)
     (pair,) = node.pairs
     assert (pair.stp, pair.is_refused) == (0.8, True)
-    assert node.board.notes == ["GPU 0: 1 and 2 together do 0.80 +- 0.01 of one at a time; no such pair again"]
+    assert node.board.notes == [
+        "GPU 0: 1 and 2 together do 0.80 +- 0.01 of one at a time; --pack=gain places no such pair again"
+    ]
     node.board.add(TaskAsk(task=3, gpu_mem_mib=4000, key=key("a")), 101.0)
     (found,) = node.board.view(101.0).pairs
     assert found.is_refused

@@ -127,20 +127,6 @@ def test_in_a_group_of_three_what_is_not_known_explains_the_rest():
     assert not found["a", "b"].is_refused
 
 
-def test_families_are_kept_apart_after_two_refused_pairs_unless_most_pairs_pay():
-    speeds = Speeds(pairs=[pair(is_refused=True)], now=NOW)
-    new = key("new 1", "f1"), key("new 2", "f2")
-    assert not speeds.is_refused(*new)
-    speeds.learn_pair(pair("e3", is_refused=True), NOW)
-    assert speeds.is_refused(*new)
-    assert [one.is_refused for one in speeds.pairs(new)] == [True]
-    for name in "abc":
-        speeds.learn_pair(pair(name), NOW)
-    assert not speeds.is_refused(*new)
-    assert speeds.pairs(new) == ()
-    assert speeds.is_refused(key("e3", "f1"), key("e2", "f2"))
-
-
 # ---- Bounds ----
 
 
