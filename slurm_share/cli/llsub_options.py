@@ -24,8 +24,8 @@ FIRST_PAGE: dict[str, str] = {
     "triple may then be auto",
     **dict.fromkeys(
         (
-            "--window", "--no-bind", "--order", "--memory-guard", "--estimate", "--hang", "--undo", "--min-speed",
-            "--keep-going", "--env", "--script", "--parsable",
+            "--window", "--no-bind", "--order", "--memory-guard", "--estimate", "--hang", "--undo", "--keep-going",
+            "--env", "--script", "--parsable",
         ),
         argparse.SUPPRESS,
     ),

@@ -6,10 +6,11 @@
         run.json                               the run (Run)
         tasks                                  one line per task, with --tasks or inputs
         specs.jsonl                            packed run with unlike tasks: the request of each task (TaskSpec)
-        launch.sh                              the script of the job
+        launch.sh                              the script of the job; llmapreduce: map.sh, reduce.sh
         kept/train.sh                          the script as it was submitted (kept_script.py)
         environment                            the environment at submission, NUL-terminated NAME=VALUE; mode 0600
         jobs                                   one line per submission: job id, time
+        resuming                               while a process resumes the run: its identity (run_files.py)
         llsub-triple-mode-launch.log-4711      output of launchers and scheduler
         p0-p23_n1/                             first and last process of a node, and its name
             train.sh.log.0 ...                 output of a process or a task

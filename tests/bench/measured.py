@@ -1,8 +1,8 @@
 """Evaluate decisions by measured speed: python tests/bench/measured.py [--seeds [PART=]N] (no GPU).
 
-Parts: no training (published slowdowns), undo (harmful pairs in
-simulation), tuner (published curves), shares (published knees), gain (against `booked` and LUG in simulation). GPUs,
-tasks, times and rates of undo, tuner, shares and gain are simulated. Published figures are given with their source.
+Parts: training (published slowdowns, predicted without training), undo (harmful pairs in simulation), tuner (published
+curves), shares (published knees), gain (against `booked` and LUG in simulation). GPUs, tasks, times and rates of undo,
+tuner, shares and gain are simulated. Published figures are given with their source.
 
 Seeds are drawn at the start and printed, so no code or constant is fitted to them. --seed N repeats a run.
 """

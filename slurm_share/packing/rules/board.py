@@ -58,10 +58,9 @@ class Board:
     The loop reports events (`add`, `sample_task`, `sample_gpu`, `rate_task`, `ended`) and carries out the actions of
     `decide`. An `Attempt` is made by `add`, or by `ended` for a retry; it waits in the queue, runs, and has ended.
 
-    A placement policy is a class of `place` that reads a `PackView` and returns actions, chosen by `settings.policy`.
-    The policy `slots` needs no decision for a task whose GPU is fixed by its worker: `begin` starts an attempt that is
-    not in the queue, with the reservation and cap of its `Start` (the even part), and without an estimate. Only retries
-    that need more are queued and decided. `estimator` None: no sizes are estimated.
+    A placement policy is a function of a `PackView` that returns actions, by default the class of `place` or `booked`
+    that `settings.policy` names. Runs without --pack have no board, since the GPU of a task is that of its worker:
+    `slots.SlotPolicy`. `estimator` None: no sizes are estimated.
     """
 
     def __init__(
@@ -403,7 +402,7 @@ class Board:
         end = recover.End(
             verdict.kind, verdict.reason, verdict.had, run.tries, run.floor_mib, self.settings, largest
         )  # fmt: skip
-        return verdict, recover.after(end)
+        return verdict, recover.recover(end)
 
     def limit(self, per_gpu: int | None) -> None:
         """Limit the tasks on each GPU from the next start on; None: the limit of the user's settings, 0: no starts.

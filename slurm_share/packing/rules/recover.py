@@ -100,7 +100,8 @@ def _booking(needs_mib: int, end: End) -> int:
     return needs_mib if is_shown else min(needs_mib, most_mib)
 
 
-def after(end: End) -> Next:
+def recover(end: End) -> Next:
+    """Return whether a task is tried again after the end of an attempt, with how much memory, and why."""
     if end.kind in MEMORY_KINDS:
         return _after_memory(end)
     if end.kind in _FREE_COUNTERS:

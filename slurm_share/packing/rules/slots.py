@@ -275,11 +275,11 @@ class SlotPolicy:
             wanted_mib=wanted_mib,
         )
 
-    def after(self, kind: EndKind, need: Need, had: recover.Had) -> recover.Next:
-        """Return what follows from the end of an attempt."""
+    def recover(self, kind: EndKind, need: Need, had: recover.Had) -> recover.Next:
+        """Return what follows from the end of an attempt, as `recover.recover` decides."""
         has_all_caps = self.gpus.keys() <= set(self.budgets) and bool(self.budgets)
         largest_mib = max(one.total_mib for one in self.budgets.values()) if has_all_caps else UNKNOWN_MIB
-        return recover.after(recover.End(kind, "", had, need.tries, need.floor_mib, self.settings, largest_mib))
+        return recover.recover(recover.End(kind, "", had, need.tries, need.floor_mib, self.settings, largest_mib))
 
     def learn(self, gpu: int | None, allowed: Allowance | None, floor_mib: int) -> bool:
         """Learn from an attempt that ran out of GPU memory; return whether first attempts now begin with more."""

@@ -212,7 +212,7 @@ class Slots(strategy.Strategy):
             self.host_crowded = self.sampler.watch_host = True
         need = need_of(task)
         had = self.policy.had(place, need, allowed, task.gpu_peak_mib, needed_mib)
-        coming = self.policy.after(kind or "not started", need, had)
+        coming = self.policy.recover(kind or "not started", need, had)
         caps = [cap for cap in (need.cap_mib, had.cap_mib) if outcome == "gpu memory" and cap is not None]
         cap_mib = max(caps, default=need.cap_mib)
         if outcome == "gpu memory" and self.policy.learn(place, allowed, coming.floor_mib):

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.packing.records import PackSettings, Tries
-from slurm_share.packing.rules.recover import FREE_TRIES, End, Had, after, floor
+from slurm_share.packing.rules.recover import FREE_TRIES, End, Had, floor, recover
 
 LARGEST = 40000
 
@@ -17,7 +17,7 @@ NEW = Tries()
 
 
 def next_of(kind, what=None, tries=NEW, floor_mib=0, largest=LARGEST, **settings):
-    return after(End(kind, "it broke", what or had(), tries, floor_mib, PackSettings(**settings), largest))
+    return recover(End(kind, "it broke", what or had(), tries, floor_mib, PackSettings(**settings), largest))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_every_task_ends_after_a_bounded_number_of_attempts(kinds, retries, oom_
     for kind in kinds:
         attempts += 1
         what = had(room, is_alone=alone, room_mib=room)
-        coming = after(End(kind, "", what, tries, needs, settings, 80000))
+        coming = recover(End(kind, "", what, tries, needs, settings, 80000))
         if not coming.is_retried:
             break
         if coming.tries.own_memory > tries.own_memory:

@@ -38,7 +38,7 @@ def policy(*budgets, retries=9):
 def after_memory(made, need, gpu=0, peak=None, wanted=None, kind="gpu memory"):
     """Return the need after an attempt with `need` ran out of memory, and whether it is retried."""
     allowed = made.larger_allowance(gpu, need)
-    coming = made.after(kind, need, made.had(gpu, need, allowed, peak, wanted))
+    coming = made.recover(kind, need, made.had(gpu, need, allowed, peak, wanted))
     made.learn(gpu, allowed, coming.floor_mib)
     return Need(coming.tries, coming.floor_mib, coming.wants_alone or allowed is not None), coming.is_retried
 
