@@ -16,6 +16,8 @@ from localcluster import Cluster
 pytestmark = pytest.mark.cluster
 
 PYTHON = "/opt/slurm-share/bin/python"
+TASK = "bin/simgpu-task"
+"""Part of the command line of a running task, whose interpreter comes first."""
 USABLE_MIB = int(81920 * 0.98) - 512
 """The part of a simulated GPU of 80 GB that tasks can have."""
 
@@ -68,7 +70,7 @@ def test_unlike_tasks_fill_the_gpus_by_need(cluster: Cluster) -> None:
     booked = most_booked_mib(made)
     assert len(booked) == 2
     assert all(1.5 * 36000 < most <= USABLE_MIB for most in booked.values()), booked
-    assert processes(cluster, "n2", "^simgpu-task") == []
+    assert processes(cluster, "n2", TASK) == []
 
 
 def test_who_understated_dies_alone_and_runs_again_with_more(cluster: Cluster) -> None:
@@ -164,7 +166,7 @@ def check_all_ended_once(made: Submitted, node: str) -> None:
     assert {task: effects[task] for task in done if effects[task] != 1} == {}
     find = "find /tmp/slurm-share-2001 /run/slurm-share/user/mps -path '*/live/*' -name bookings.json 2>/dev/null"
     assert made.cluster.exec(node, ["sh", "-c", find]).stdout == ""
-    assert processes(made.cluster, node, "^simgpu-task") == []
+    assert processes(made.cluster, node, TASK) == []
 
 
 @pytest.mark.parametrize("victim", ["loop", "supervisor", "both"])
@@ -180,9 +182,10 @@ def test_a_launcher_that_is_killed_leaves_no_booking_and_every_task_ends_once(cl
 def test_tasks_of_a_gpu_whose_mps_daemon_dies_go_elsewhere_free_of_charge(cluster: Cluster) -> None:
     """kill -9 of the daemon and server of one GPU: nothing starts there any more, and all tasks end on the other."""
     made = two_dozen(cluster, "--options=-w n2")
-    kill = "kill -KILL $(pgrep -f nvidia-cuda-mps | head -2)"
+    kill = "daemon=$(pgrep -f nvidia-cuda-mps-control | head -1); kill -KILL $daemon $(pgrep -P $daemon)"
     cluster.exec("n2", ["sh", "-c", kill], check=True)
-    made.wait()
+    assert made.wait() == "COMPLETED", made.log()
+    assert len(re.findall("no further task starts on GPU", made.log())) == 1, made.log()
     check_all_ended_once(made, "n2")
 
 
