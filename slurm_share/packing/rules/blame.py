@@ -191,7 +191,7 @@ def _is_believed(task: int, its: Sequence[GpuState], gpus: Collection[GpuState])
     such a message by mistake must not end the run.
     """
     others = [gpu for gpu in gpus if gpu not in its]
-    if any(gpu.out_by == task for gpu in others):
+    if any(task in gpu.doubted for gpu in gpus) or any(gpu.out_by == task for gpu in others):
         return False
     return any(not (gpu.is_out or gpu.problem) for gpu in others)
 
@@ -201,4 +201,5 @@ def _give_back(task: int, gpus: Collection[GpuState]) -> tuple[str, ...]:
     found = [gpu for gpu in gpus if gpu.out_by == task]
     for gpu in found:
         gpu.is_out, gpu.out_by, gpu.problem, gpu.view = False, None, "", None
+        gpu.doubted.add(task)
     return tuple(gpu.facts.uuid for gpu in found)

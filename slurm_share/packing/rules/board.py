@@ -320,8 +320,9 @@ class Board:
         self.sample_gpu(uuid, now_s, used_mib=None, problem=why)
 
     @property
-    def is_out_of_gpus(self) -> bool:
-        return len(self._out) == len(self._gpus)
+    def unusable(self) -> frozenset[str]:
+        """Return the GPUs (UUIDs) that are out of service."""
+        return frozenset(self._out)
 
     def learned(self, family: str = "") -> None:
         """Estimate the waiting tasks of a family, or all of them, again.

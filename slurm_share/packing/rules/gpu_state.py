@@ -28,6 +28,8 @@ class GpuState(Struct, eq=False):
     is_out: bool = False
     out_by: int | None = None
     """The task whose log alone took the GPU out of service; None: another source confirms it, or it is in service."""
+    doubted: set[int] = set()
+    """Tasks whose logs had taken the GPU out of service, and then said the same of another GPU."""
     booked_elsewhere: int = 0
     memory_elsewhere: int = 0
     clients_elsewhere: int = 0

@@ -27,6 +27,8 @@ _FREE_COUNTERS = {
 """End with free retries -> field of `Tries`."""
 BOOKED_MOST = 0.95
 """The part of the largest GPU that a task books at most if only a factor makes its known need larger."""
+LARGER = 1.05
+"""A GPU counts as larger if it gives so many times the memory. A few MiB of an MPS server make none larger."""
 
 
 class Had(Struct, frozen=True, kw_only=True):
@@ -147,7 +149,7 @@ def _after_memory(end: End) -> Next:
         is_sized = had.room_mib < UNKNOWN_MIB
         said = "out of GPU memory with a GPU to itself" + (f" ({gib_text(had.room_mib)})" if is_sized else "")
         # Only one larger GPU is tried: `was_alone` shows that this was done.
-        has_larger = not tries.was_alone and UNKNOWN_MIB > largest_mib > had.room_mib
+        has_larger = not tries.was_alone and UNKNOWN_MIB > largest_mib > LARGER * had.room_mib
         is_retried = has_larger and _is_paid(end, counted, 1, settings.oom_retries)
         if is_retried:
             why = f"{said}; again on a larger GPU ({gib_text(largest_mib)})"

@@ -270,6 +270,14 @@ class Packed(strategy.Strategy):
         self.board.out_of_service(uuid, why, now)
         self.say(f"{why}; no further task starts on GPU {self._place[uuid]} of {self.node.name}")
 
+    def _say_changes(self, before: frozenset[str], why: str) -> None:
+        """Log which GPUs have left the service, or are back in it. `before`: those that were out of it."""
+        now = self.board.unusable
+        for place in sorted(self._place[uuid] for uuid in now - before):
+            self.say(f"{why}; no further task starts on GPU {place} of {self.node.name}")
+        for place in sorted(self._place[uuid] for uuid in before - now):
+            self.say(f"GPU {place} of {self.node.name} is in service again: {why}")
+
     def _worker_for(self, task: packing.Attempt, free: deque[int]) -> int:
         """Take a free worker, preferably one with a slot on the start's GPU, so that `slurm-share status` is right."""
         place = self._place[task.gpus[0]]
@@ -308,7 +316,9 @@ class Packed(strategy.Strategy):
         seconds = max(time.monotonic() - task.clock, 1e-3)
         facts = replace(self.sampler.with_sample(facts, task.gpus), now_s=now, is_daemon_lost=bool(gone))
         cores = None if task.cpu_s is None else round(task.cpu_s / seconds, 3)
+        before = self.board.unusable
         after = self.board.ended(facts, cores)
+        self._say_changes(before, f"task {facts.task}: {after.why.removesuffix('; runs again')}")
         for uuid in gone:
             self._put_out(uuid, self.daemons.why_gone(self._place[uuid]) or "its MPS daemon is gone", now)
         return after
@@ -386,6 +396,8 @@ class Packed(strategy.Strategy):
             self.tuning.tick(self.running, self.sampler.host(list(self.running.values())), now)
         if self.shares is not None:
             self.shares.tick()
+        for uuid, problem in self.sampler.broken(self._place.keys() - self.board.unusable).items():
+            self._put_out(uuid, f"the driver says: {problem}", now)
         self._decide(now)
         self.learning.update(self.board, now)
         self.undo.check(now)
@@ -415,7 +427,12 @@ class Packed(strategy.Strategy):
         return any(means is None or means.m1 > 1 for means in loads)
 
     def _stop_without_gpus(self) -> None:
-        if self.board.is_out_of_gpus and not self.running and not self._ready and not self.feeder.closed:
+        if (
+            self.board.unusable == self._place.keys()
+            and not self.running
+            and not self._ready
+            and not self.feeder.closed
+        ):
             self.say(f"no GPU of {self.node.name} is left in service; no further task starts there")
             self.feeder.closed = True
 

@@ -261,9 +261,9 @@ def test_a_gpu_out_of_service_stays_so_whatever_the_samples_say(node: Callable[.
     for task in range(3):
         made.add(task, 1.0, mib=1000)
     assert {one.gpus for one in made.starts(1.0).values()} == {("GPU-1",)}
-    assert not made.board.is_out_of_gpus
+    assert made.board.unusable == {"GPU-0"}
     made.end(0, 2.0, code=1, is_device_lost=True)
-    assert made.board.is_out_of_gpus
+    assert made.board.unusable == {"GPU-0", "GPU-1"}
     made.see(3.0)
     assert made.starts(3.0) == {}
 

@@ -60,6 +60,12 @@ def test_failure_alone_on_a_small_gpu_is_tried_once_on_a_larger_one():
     assert not second.is_retried
 
 
+def test_a_gpu_that_gives_a_few_mib_more_is_not_a_larger_one():
+    what = had(79700, is_alone=True, cap_mib=None, room_mib=79700)
+    assert not next_of("gpu memory", what, Tries(own_memory=1), largest=79737).is_retried
+    assert next_of("gpu memory", what, Tries(own_memory=1), largest=96000).is_retried
+
+
 @pytest.mark.parametrize(
     ("fields", "settings", "expected"),
     [

@@ -164,6 +164,7 @@ def test_a_log_is_believed_as_long_as_another_gpu_is_left():
 
     assert (ends(0, 0), made.unusable) == ("device", {0})
     assert (ends(0, 1), made.unusable) == ("failed", set())  # the same task says it of every GPU
+    assert (ends(0, 0), ends(0, 1), made.unusable) == ("failed", "failed", set())
     assert (ends(1, 0), ends(2, 1), made.unusable) == ("device", "device", {0, 1})
     assert (ends(3, 2), made.unusable) == ("failed", {0, 1})
     assert (ends(4, 2, is_device_lost=True), made.unusable) == ("device", {0, 1, 2})

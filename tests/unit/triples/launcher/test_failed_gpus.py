@@ -53,6 +53,7 @@ def test_no_task_starts_on_a_gpu_after_a_log_says_that_it_failed(machine: Machin
     first, second = run.attempts()[0]
     assert (first.outcome, second.outcome) == ("disturbed", "done"), said
     assert after(run, first) == {1 - first.gpu}, said
+    assert f"no further task starts on GPU {first.gpu} of " in said
 
 
 @MODES
@@ -78,20 +79,39 @@ def test_tasks_of_a_lost_gpu_are_not_failed_and_the_rest_runs_elsewhere(
     lost = [one for one in run.ended() if one.outcome == "disturbed"]
     assert {one.gpu for one in lost} == {0}
     assert after(run, min(lost, key=lambda one: one.started + one.seconds)) == {1}
+    assert "no further task starts on GPU 0 of " in said
+
+
+@MODES
+def test_a_run_ends_when_all_its_gpus_are_lost_also_one_without_a_task(
+    machine: Machine, pack: PackRequest | None
+) -> None:
+    down = machine.home / "down"
+    holds = f"until [ -e {down} ]; do sleep 0.05; done; exit 1"
+    run = machine.run([holds, *["true"] * 3], pack=pack, settings=SETTINGS, at_once=1)
+    process = run.start()
+    wait_for(lambda: len(run.logs()) == 1)
+    for gpu in ("gpu0", "gpu1"):
+        with (machine.state / gpu).open("a") as file:
+            file.write("lost=1\n")
+    down.touch()
+    code, said = run.end(process)
+    assert (code, run.outcomes()) == (1, {0: ["disturbed"]}), said
+    assert "no further task starts on GPU 0 of " in said
 
 
 @MODES
 def test_a_program_that_only_prints_that_its_gpu_is_lost_costs_no_gpu(
     machine: Machine, pack: PackRequest | None
 ) -> None:
-    """Its second attempt says the same of another GPU, so neither is believed any more."""
+    """Its second attempt says the same of another GPU, so none of its attempts is believed from then on."""
     run = machine.run(
-        ["echo GPU is lost; exit 1", *["sleep 1.2"] * 9], pack=pack, settings=replace(SETTINGS, retries=1), at_once=4
+        ["echo GPU is lost; exit 1", *["sleep 1.2"] * 9], pack=pack, settings=replace(SETTINGS, retries=2), at_once=4
     )
     code, said = run.go()
     assert code == 1
     outcomes = run.outcomes()
-    assert outcomes[0][:2] == ["disturbed", "failed"]
+    assert (outcomes[0][0], len(outcomes[0]) > 2, set(outcomes[0][1:])) == ("disturbed", True, {"failed"})
     assert all(outcomes[number] == ["done"] for number in range(1, 10)), said
     again = run.attempts()[0][1].started
     assert {one.gpu for one in run.ended() if one.started > again} == {0, 1}, said
