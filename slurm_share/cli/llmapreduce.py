@@ -63,7 +63,7 @@ def _show(request: Request, plan: MapPlan) -> int:
 # ---- With the scheduler ----
 
 
-def _in_the_queue(request: Request, made: map_submitting.Made, reduces: bool) -> int:
+def _in_the_queue(request: Request, made: map_submitting.MapFolders, reduces: bool) -> int:
     output, stream = (QUIET, sys.stderr) if request.parsable else (OUTPUT, None)
     jobs = [map_submitting.submit_map(made, output)]
     print(f"Submitted map job {jobs[0]}; logs: {Path(made.folder.path) / mapreduce.LOGS}", file=stream)
@@ -106,7 +106,7 @@ def _say_unfinished(path: Path) -> int:
 # ---- Without the scheduler ----
 
 
-def _in_the_foreground(request: Request, made: map_submitting.Made, reduce: Sequence[str] | None) -> int:
+def _in_the_foreground(request: Request, made: map_submitting.MapFolders, reduce: Sequence[str] | None) -> int:
     code = map_submitting.run_here(request, made.folder, reduce, _say)
     if code == 0:
         return names.EXIT_OK

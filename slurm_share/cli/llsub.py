@@ -502,7 +502,7 @@ def _output(arguments: argparse.Namespace) -> submitting.Output:
 # ---- --dry-run ----
 
 
-def _dry_run(plan: planning.Plan, wishes: submission.Wishes, *, shows_script: bool) -> None:
+def _dry_run(plan: planning.RunPlan, wishes: submission.Wishes, *, shows_script: bool) -> None:
     folder = f"{plan.run.cwd}/LLSUB.<n>"
     argv = planning.scheduler_command(plan, folder, wishes)
     script = planning.launch_script(plan, folder, argv)
@@ -535,7 +535,7 @@ def _show_packing(run: Run, preview: DryRun, notes: Sequence[str] = ()) -> None:
         print(line)
 
 
-def _layout(plan: planning.Plan) -> list[str]:
+def _layout(plan: planning.RunPlan) -> list[str]:
     """Return lines with the GPU, cores and threads of each process, on a node of the first candidate kind."""
     triple = plan.run.triple
     assert triple is not None
@@ -579,7 +579,9 @@ def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, ar
 
 
 def _resume(folder: Path, wishes: submission.Wishes, arguments: argparse.Namespace) -> int:
-    asked = submitting.Resume(**{name: getattr(arguments, name) for name in submitting.Resume.__struct_fields__})
+    asked = submitting.ResumeOptions(
+        **{name: getattr(arguments, name) for name in submitting.ResumeOptions.__struct_fields__}
+    )
     output = _output(arguments)
     if arguments.local and not arguments.dry_run:
         _note_ignored(arguments, "--local runs here and now, without Slurm", ["wait", "parsable"])

@@ -35,7 +35,7 @@ class _File(Struct, forbid_unknown_fields=True):
     optimizer: str = ""
 
 
-class Described(Struct, frozen=True):
+class DescribedSize(Struct, frozen=True):
     """The size from a description."""
 
     point_mib: float | None
@@ -44,37 +44,39 @@ class Described(Struct, frozen=True):
     """Why the description was not used; empty: it was."""
 
 
-def read_description(argv: Sequence[str], cwd: Path, key: TaskKey) -> Described:
+def read_description(argv: Sequence[str], cwd: Path, key: TaskKey) -> DescribedSize:
     """Return the size from the file next to the command's script, else from the weights that the command names.
 
     Weights are taken for an inference, and give a lower bound without activations. Raises no error.
     """
     command = fingerprint.take_apart(argv)
     if not command.script or command.is_module or "\0" in command.script:
-        return Described(None)
+        return DescribedSize(None)
     file = (cwd / command.folder / command.script).with_suffix(END)
     try:
         data = files.read_regular(file, FILE_BYTES, follows=True) or b""
     except FileNotFoundError:
         return _weights(command.arguments, cwd)
     except OSError as error:
-        return Described(None, f"{file}: {error.strerror}")
+        return DescribedSize(None, f"{file}: {error.strerror}")
     try:
         said = msgspec.json.decode(data, type=_File)
     except text_files.NOT_JSON as error:
-        return Described(None, f"{file}: {shown(str(error), 200)}")
+        return DescribedSize(None, f"{file}: {shown(str(error), 200)}")
     batch = said.batch if said.batch is not None else _batch(key)
     if batch is None:
-        return Described(None, f"{file}: it has no batch, and the command has no flag for it; add batch to the file")
+        return DescribedSize(
+            None, f"{file}: it has no batch, and the command has no flag for it; add batch to the file"
+        )
     model = static.ModelSummary(parameters=said.parameters, activations=said.activations, batch=batch)
-    return Described(static.adam_mib(model))
+    return DescribedSize(static.adam_mib(model))
 
 
 def _batch(key: TaskKey) -> float | None:
     return next((number for name, number in key.numbers if "batch" in name.lower()), None)
 
 
-def _weights(arguments: Sequence[str], cwd: Path) -> Described:
+def _weights(arguments: Sequence[str], cwd: Path) -> DescribedSize:
     """Return the least memory for the largest weights file among the arguments."""
     sizes = []
     for argument in fingerprint.name_arguments(arguments):
@@ -85,5 +87,5 @@ def _weights(arguments: Sequence[str], cwd: Path) -> Described:
             except OSError:
                 continue  # the task may create the file, or fail without it
     if not sizes:
-        return Described(None)
-    return Described(static.weights_mib(max(sizes) / static.MIB))
+        return DescribedSize(None)
+    return DescribedSize(static.weights_mib(max(sizes) / static.MIB))

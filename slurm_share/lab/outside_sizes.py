@@ -46,7 +46,7 @@ class OutsideSizes:
         self._notes: list[str] = []
         self._probes = 0
         self._waiting: queue.SimpleQueue[tuple[TaskKey, Sequence[str], Path]] = queue.SimpleQueue()
-        self._probed: queue.SimpleQueue[tuple[TaskKey, probing.Probed]] = queue.SimpleQueue()
+        self._probed: queue.SimpleQueue[tuple[TaskKey, probing.ProbeResult]] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def ask(self, argv: Sequence[str], cwd: Path, key: TaskKey) -> None:

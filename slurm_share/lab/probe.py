@@ -25,7 +25,7 @@ _GRACE_S = 10.0
 _FILES = Path(__file__).parent
 
 
-class Probed(Struct, frozen=True):
+class ProbeResult(Struct, frozen=True):
     """The result of a probe."""
 
     peak_mib: int | None
@@ -34,14 +34,14 @@ class Probed(Struct, frozen=True):
     """Why there is no result."""
 
 
-def probe(argv: Sequence[str], cwd: Path, environment: Mapping[str, str], *, limit_s: float = LIMIT_S) -> Probed:
+def probe(argv: Sequence[str], cwd: Path, environment: Mapping[str, str], *, limit_s: float = LIMIT_S) -> ProbeResult:
     """Return the peak of a command's fake tensors over two steps of its optimiser. Raises no error.
 
     environment: of the task. Takes at most `limit_s`, and some seconds of one core.
     """
     command = python_command(argv)
     if command is None:
-        return Probed(None, "not a plain command of Python")
+        return ProbeResult(None, "not a plain command of Python")
     watcher = [
         sys.executable, "-I", str(_FILES / "probe_child.py"), str(_FILES / "probe_hook.py"), str(limit_s),
         str(ADDRESS_BYTES), str(cwd), "--", *command,
@@ -49,16 +49,16 @@ def probe(argv: Sequence[str], cwd: Path, environment: Mapping[str, str], *, lim
     try:
         done = process.finish(watcher, timeout_s=limit_s + _GRACE_S, env=dict(environment))
     except CommandError as error:
-        return Probed(None, str(error))
+        return ProbeResult(None, str(error))
     return _read(done.stdout, limit_s)
 
 
-def _read(answer: str, limit_s: float) -> Probed:
+def _read(answer: str, limit_s: float) -> ProbeResult:
     said, _, steps = answer.strip().partition(" ")
     peak = numbers.whole(said, MOST)
     if not peak or numbers.whole(steps) is None:
-        return Probed(None, f"no two steps of an optimiser on a GPU within {limit_s:g} s")
-    return Probed(-(-peak // (1 << 20)))
+        return ProbeResult(None, f"no two steps of an optimiser on a GPU within {limit_s:g} s")
+    return ProbeResult(-(-peak // (1 << 20)))
 
 
 def python_command(argv: Sequence[str]) -> list[str] | None:

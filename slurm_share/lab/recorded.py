@@ -20,7 +20,7 @@ RESULTS = "results.jsonl"
 FILE_MOST_BYTES = 256 << 20
 
 
-class Attempt(Struct):
+class RecordedAttempt(Struct):
     """The needed fields of a line of results.jsonl."""
 
     task: int
@@ -45,10 +45,10 @@ class FromEvents(Struct):
     """SM activity of its GPU at decisions at which it was alone there."""
 
 
-class Recorded(Struct, frozen=True):
+class RecordedRun(Struct, frozen=True):
     """A finished run."""
 
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[RecordedAttempt, ...]
     gpus: tuple[GpuFacts, ...]
     """GPUs of all nodes. The size of a GPU that only results name is not known."""
     from_events: dict[tuple[int, int], FromEvents]
@@ -57,12 +57,12 @@ class Recorded(Struct, frozen=True):
     """Number of lines of results that cannot be used, for example incomplete ones after a crash or on a full disk."""
 
 
-def read(folder: Path) -> Recorded:
+def read(folder: Path) -> RecordedRun:
     """Return a finished run. Raises TraceError."""
     files = sorted(folder.rglob(RESULTS)) if folder.is_dir() else []
     if not files:
         raise TraceError(folder, None, f"this is not the folder of a run: there is no {RESULTS} in it or below it")
-    attempts: list[Attempt] = []
+    attempts: list[RecordedAttempt] = []
     entries: list[events.MadeDecision] = []
     passed_over = 0
     for file in files:
@@ -72,7 +72,7 @@ def read(folder: Path) -> Recorded:
         decisions = file.parent / events.EVENTS
         if decisions.is_file():
             entries += events.read_decisions(read_bytes(decisions, FILE_MOST_BYTES))
-    return Recorded(tuple(attempts), _gpus(entries, attempts), read_views(entries), passed_over)
+    return RecordedRun(tuple(attempts), _gpus(entries, attempts), read_views(entries), passed_over)
 
 
 def read_bytes(file: Path, most: int) -> bytes:
@@ -89,14 +89,14 @@ def read_bytes(file: Path, most: int) -> bytes:
     return data
 
 
-def _attempts(file: Path) -> tuple[list[Attempt], int]:
+def _attempts(file: Path) -> tuple[list[RecordedAttempt], int]:
     """Return the attempts in a file, and the number of lines that cannot be used."""
     found, bad = [], 0
     for line in read_bytes(file, FILE_MOST_BYTES).split(b"\n"):
         if not line.strip():
             continue
         try:
-            one = msgspec.json.decode(line, type=Attempt)
+            one = msgspec.json.decode(line, type=RecordedAttempt)
         except text_files.NOT_JSON:
             bad += 1
             continue
@@ -108,7 +108,7 @@ def _attempts(file: Path) -> tuple[list[Attempt], int]:
     return found, bad
 
 
-def _gpus(entries: Iterable[events.MadeDecision], attempts: Iterable[Attempt]) -> tuple[GpuFacts, ...]:
+def _gpus(entries: Iterable[events.MadeDecision], attempts: Iterable[RecordedAttempt]) -> tuple[GpuFacts, ...]:
     found = {gpu.facts.uuid: gpu.facts for entry in entries for gpu in entry.view.gpus}
     for attempt in attempts:
         if attempt.gpu_uuid and attempt.gpu_uuid not in found:
@@ -145,7 +145,7 @@ def sm_alone(seen: FromEvents | None) -> float | None:
     return min(1.0, max(0.0, fmean(seen.sm_alone))) if seen is not None and seen.sm_alone else None
 
 
-def bars(recorded: Recorded) -> list[Bar]:
+def bars(recorded: RecordedRun) -> list[Bar]:
     """Return the bars of a picture, in seconds since the first start.
 
     The memory is that of the latest decision, and before the first decision that of the first one. An attempt that no
@@ -183,7 +183,7 @@ def bars(recorded: Recorded) -> list[Bar]:
     return found
 
 
-def sizes_mib(recorded: Recorded, drawn: Iterable[Bar]) -> list[int]:
+def sizes_mib(recorded: RecordedRun, drawn: Iterable[Bar]) -> list[int]:
     """Return the memory of each GPU; for an unknown size, an upper bound of the memory of its tasks."""
     most = [0] * len(recorded.gpus)
     for bar in drawn:

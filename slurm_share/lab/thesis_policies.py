@@ -23,7 +23,7 @@ def _is_recovery(task: WaitingView) -> bool:
 
 def decide(view: PackView) -> Decision:
     """Return the actions and refusals of any policy, those of llsub included."""
-    return own_policies.decide(view) if view.settings.policy in BOOKING else Thesis(view).decide()
+    return own_policies.decide(view) if view.settings.policy in BOOKING else ThesisPolicy(view).decide()
 
 
 def decide_at_random(view: PackView) -> Decision:
@@ -31,14 +31,14 @@ def decide_at_random(view: PackView) -> Decision:
     return RandomGpu(view).decide()
 
 
-class RandomGpu(booked.Booked):
+class RandomGpu(booked.BookedPolicy):
     """Place tasks by booked memory on any GPU with room, which shows what the choice of a GPU is worth."""
 
     def rank(self, task: WaitingView, place: Place) -> tuple[float, ...]:
         return (zlib.crc32(f"{task.ask.task} {task.attempt} {place.index} {self.now_s:.3f}".encode()),)
 
 
-class Thesis(Policy):
+class ThesisPolicy(Policy):
     """Place tasks by RAD-RM's policies: one after the other in the order of submission, idle GPUs first.
 
     Source: Yousefzadeh 2025, 6.2.2 and 6.3.3, and the code that was published with it (CARMA).

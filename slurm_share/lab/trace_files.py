@@ -398,7 +398,7 @@ def read_run(path: Path) -> Trace:
     Durations include the slowdown by neighbours, and all tasks are submitted when the run begins.
     """
     run = recorded.read(path)
-    best: dict[int, recorded.Attempt] = {}
+    best: dict[int, recorded.RecordedAttempt] = {}
     for attempt in run.attempts:
         if attempt.outcome == "done":
             best.setdefault(attempt.task, attempt)
@@ -433,7 +433,7 @@ def read_run(path: Path) -> Trace:
     )
 
 
-def _measured(attempt: recorded.Attempt, seen: recorded.FromEvents | None) -> SimTask:
+def _measured(attempt: recorded.RecordedAttempt, seen: recorded.FromEvents | None) -> SimTask:
     sm = recorded.sm_alone(seen)
     ask = None if seen is None else seen.ask
     key = None if ask is None else ask.key

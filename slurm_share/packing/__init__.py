@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .rules.preview import Preview, preview_run
     from .rules.rates import RateMeter
     from .rules.shares import FREE, Share, Shares
-    from .rules.slots import Allowance, Budget, Need, SlotPolicy, has_room, need_from_before, need_mib, need_of
+    from .rules.slots import Allowance, Budget, RetryNeed, SlotPolicy, has_room, need_from_before, need_mib, need_of
     from .rules.speed_account import group_text
     from .rules.speeds import Speeds
     from .rules.tune import Comparison, Tuner, newest_search
@@ -102,7 +102,7 @@ __getattr__, __all__ = exports(
         "rules.log_messages": ["asked_mib", "wanted_mib"],
         "rules.rates": ["RateMeter"],
         "rules.slots": [
-            "Allowance", "Budget", "Need", "SlotPolicy", "has_room", "need_from_before", "need_of", "need_mib",
+            "Allowance", "Budget", "RetryNeed", "SlotPolicy", "has_room", "need_from_before", "need_of", "need_mib",
         ],
         "rules.speed_account": ["group_text"],
         "rules.interference": ["UNMEASURED", "antt", "slowdowns", "stp"],

@@ -66,7 +66,7 @@ class Booking(BookingRead, frozen=True, kw_only=True):
     """Memory in use by its tasks at the last sample."""
 
 
-class Elsewhere(Struct, frozen=True):
+class OtherBookings(Struct, frozen=True):
     """The figures of another launcher of the user on one GPU, or the sums over all of them.
 
     They have no limits: a file with one wrong figure must not count as no booking, or its memory is booked twice.
@@ -90,7 +90,7 @@ class Bookings:
         self._written = {gpu: Booking(job=job) for gpu in gpus}
         self._count = -1
         self._read_at = 0.0
-        self._others: dict[str, Elsewhere] = {}
+        self._others: dict[str, OtherBookings] = {}
         self._lock = self._file = -1
         try:
             self._lock = own_folders.open_file(own.base, LOCK, own.outer)
@@ -114,7 +114,7 @@ class Bookings:
         finally:
             fcntl.flock(self._lock, fcntl.LOCK_UN)
 
-    def others(self) -> Mapping[str, Elsewhere]:
+    def others(self) -> Mapping[str, OtherBookings]:
         """Return the bookings of others by GPU (UUID), and remove files of dead launchers. Call it in `section` only.
 
         Raises StateError if the folder cannot be read.
@@ -167,19 +167,19 @@ class Bookings:
                 os.close(fd)
         self._file = self._lock = -1
 
-    def _read_others(self) -> dict[str, Elsewhere]:
+    def _read_others(self) -> dict[str, OtherBookings]:
         """Return the sums over all other living launchers, for each GPU of this one."""
-        found: dict[str, list[Elsewhere]] = {gpu: [] for gpu in self._written}
+        found: dict[str, list[OtherBookings]] = {gpu: [] for gpu in self._written}
         for folder in self._live.others():
             try:
                 data = files.read_regular(BOOKINGS, MOST_BYTES, folder=folder) or b""
-                for gpu, one in msgspec.json.decode(data, type=dict[str, Elsewhere]).items():
+                for gpu, one in msgspec.json.decode(data, type=dict[str, OtherBookings]).items():
                     if gpu in found:
                         found[gpu].append(one)
             except (OSError, *text_files.NOT_JSON):
                 continue  # it books nothing yet, or its user has put another file there
         return {
-            gpu: Elsewhere(
+            gpu: OtherBookings(
                 booked_mib=sum(max(one.booked_mib, 0) for one in parts),
                 memory_mib=sum(max(one.memory_mib, 0) for one in parts),
                 clients=sum(max(one.clients, 0) for one in parts),

@@ -72,7 +72,7 @@ class Reserve(Struct, frozen=True, tag="reserve", kw_only=True):
 Action = Start | Hold | GiveUp | Reserve | Pause | Resume | Move
 
 
-class Refused(Struct, frozen=True):
+class StartRefusal(Struct, frozen=True):
     """Why a waiting task did not start on a GPU."""
 
     task: int
@@ -87,4 +87,4 @@ class Decision(Struct, frozen=True, kw_only=True):
     """The result of one call of `decide`."""
 
     actions: tuple[Action, ...] = ()
-    refused: tuple[Refused, ...] = ()
+    refused: tuple[StartRefusal, ...] = ()

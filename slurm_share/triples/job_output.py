@@ -179,7 +179,7 @@ def _logs_in(folders: list[Path], name: str, local: int | None) -> list[LogFile]
 # --- The end of a file ------------------------------------------------------------------------------------------------
 
 
-class Piece(Struct, frozen=True):
+class FilePart(Struct, frozen=True):
     """The result of one read of a file."""
 
     data: bytes
@@ -222,7 +222,7 @@ class Tail:
         self._fd = -1
         self._at = 0
 
-    def read(self) -> Piece:
+    def read(self) -> FilePart:
         """Return the data written since the last call; the first call returns the end of the file.
 
         Raises SlurmShareError, with the reason, if the file cannot be read; a later call tries again.
@@ -240,7 +240,7 @@ class Tail:
             self._fd = -1
         self._at = 0
 
-    def _read(self) -> Piece:
+    def _read(self) -> FilePart:
         anew = False
         if self._fd >= 0 and self._is_replaced():
             self.close()
@@ -258,7 +258,7 @@ class Tail:
         if left_out:
             # Begin with a whole line.
             data = data.partition(b"\n")[2] if b"\n" in data[:-1] else data
-        return Piece(data, anew or left_out, left_out)
+        return FilePart(data, anew or left_out, left_out)
 
     def _is_replaced(self) -> bool:
         try:

@@ -30,7 +30,7 @@ OUTER = ("SLURM_", "LLSUB_", "LLMR")
 _FAILURES = (sys.executable, "-I", "-X", "utf8", "-m", "slurm_share.cli.llmapreduce_failures")
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
+class MapFolders(msgspec.Struct, frozen=True, kw_only=True):
     """The folders that were made for a map."""
 
     folder: Folder
@@ -40,14 +40,16 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     """The command that submits the map; None: it runs here."""
 
 
-def make(request: Request, plan: MapPlan) -> Made:
+def make(request: Request, plan: MapPlan) -> MapFolders:
     """Make and fill the folders of a map. Raises UsageError, after removing them again, if that fails."""
     outputs = map_files.make_output_folders(request.output, plan.folders)
     try:
         if plan.reduce is not None and not os.access(Path(request.redout).parent, os.W_OK):
             raise UsageError(f"--redout: {request.redout} cannot be written; write a file in a folder of yours")
         folder = _folder(request, len(plan.pairs))
-        made = Made(folder=folder, outputs=outputs, run=run_files.identified(as_run(request, plan), Path(folder.path)))
+        made = MapFolders(
+            folder=folder, outputs=outputs, run=run_files.identified(as_run(request, plan), Path(folder.path))
+        )
     except UsageError:
         map_files.unmake(outputs)
         raise
@@ -58,13 +60,13 @@ def make(request: Request, plan: MapPlan) -> Made:
         raise
 
 
-def unmake(made: Made) -> None:
+def unmake(made: MapFolders) -> None:
     """Remove everything that `make` made. Other files stay."""
     run_files.remove(Path(made.folder.path), made.folder.ours(), and_itself=made.folder.is_ours)
     map_files.unmake(made.outputs)
 
 
-def _filled(request: Request, plan: MapPlan, made: Made) -> Made:
+def _filled(request: Request, plan: MapPlan, made: MapFolders) -> MapFolders:
     folder, path = made.folder, Path(made.folder.path)
     files = {f"{mapreduce.PAIRS}{number}": text for number, text in enumerate(plan.pairs, 1)}
     command = map_command(plan, folder, made.run)
@@ -154,7 +156,7 @@ def reduce_command(request: Request, folder: Folder, job: str) -> list[str]:
 # ---- With the scheduler ----
 
 
-def submit_map(made: Made, output: Output) -> int:
+def submit_map(made: MapFolders, output: Output) -> int:
     """Submit the map; return its job id.
 
     Raises UsageError if sbatch refuses, SlurmShareError if it is not known whether there is a job now.
@@ -166,7 +168,7 @@ def submit_map(made: Made, output: Output) -> int:
     return job
 
 
-def submit_reduce(request: Request, made: Made, job: int, output: Output) -> int:
+def submit_reduce(request: Request, made: MapFolders, job: int, output: Output) -> int:
     """Submit the reducer, which depends on the map's `job`; return its job id. Raises SlurmShareError."""
     command = reduce_command(request, made.folder, str(job))
     output.command(command)

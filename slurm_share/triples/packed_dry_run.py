@@ -16,7 +16,7 @@ from ..node.records import Gpu
 from ..share import limits
 from ..slurm.records import NodeKind
 from . import planning
-from .planning import LocalPlan, Plan
+from .planning import LocalPlan, RunPlan
 from .records import Run
 from .rules import deal
 from .rules.packed_gpus import gpu_facts
@@ -42,7 +42,7 @@ class DryRun(Struct, frozen=True, kw_only=True):
     """Problems of the history."""
 
 
-def preview_plan(plan: Plan) -> DryRun:
+def preview_plan(plan: RunPlan) -> DryRun:
     """Return the preview of a planned run on a node of its first candidate kind.
 
     The sizes of its GPUs are assumed from the newest run in the user's history.

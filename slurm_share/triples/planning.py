@@ -26,7 +26,7 @@ from . import overwriting
 from .records import Distribution, Run, Triple
 from .rules import checkpoint, failing, fitting, pack_options, packed, submission, task_files, together
 from .rules.checkpoint import Checkpoint
-from .rules.fitting import Grant, Sharing
+from .rules.fitting import NodeRequest, Sharing
 from .rules.pack_options import PackOptions
 from .rules.submission import Wishes
 from .rules.task_files import Tasks
@@ -57,14 +57,14 @@ class Work(Struct, frozen=True, kw_only=True):
     """Both as in records.Run."""
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class RunPlan(Struct, frozen=True, kw_only=True):
     """A planned run, before any file is written."""
 
     run: Run
     tasks: Tasks
     kinds: tuple[NodeKind, ...]
     directives: tuple[submission.Directive, ...]
-    grant: Grant
+    grant: NodeRequest
     plugin: bool
     notes: tuple[str, ...]
 
@@ -187,7 +187,7 @@ def plan_run(
     script: Script | None,
     wishes: Wishes,
     saved_on: Checkpoint | None = None,
-) -> Plan:
+) -> RunPlan:
     """Plan a run on the cluster; without an answer of sinfo, sbatch decides whether it fits. Raises UsageError."""
     submission.check_options(wishes.options)
     directives = submission.parse_directives(script.directives) if script is not None else ()
@@ -240,7 +240,7 @@ def plan_run(
     notes += checkpoint.sbatch_notes(saved_on, written_signal, is_moving=_is_moving(run.pack))
     if script is not None:
         notes += submission.directive_notes(script.name, directives, wishes)
-    return Plan(
+    return RunPlan(
         run=run, tasks=tasks, kinds=kinds, directives=directives, grant=asked, plugin=plugin, notes=tuple(notes)
     )
 
@@ -337,22 +337,22 @@ def _asked_gpus(said: dict[str, str | None], wishes: Wishes) -> tuple[tuple[str,
     return None if wishes.gpus is None else gpu_option.parse_gpus(wishes.gpus)
 
 
-def waits_for_nodes(plan: Plan) -> bool:
+def waits_for_nodes(plan: RunPlan) -> bool:
     """Return whether the job would wait for nodes that are down or drained."""
     return plan.run.triple is not None and bool(fitting.waiting_notes(plan.run.triple, plan.kinds))
 
 
-def gpus_of_a_node(plan: Plan) -> int:
+def gpus_of_a_node(plan: RunPlan) -> int:
     """Return the number of GPUs that the run has on a node of its first candidate kind; 0: none, or not known."""
     return sum(count for _, count in plan.grant.gpus) or (plan.kinds[0].gpu_count if plan.kinds else 0)
 
 
-def scheduler_command(plan: Plan, folder: str, wishes: Wishes) -> list[str]:
+def scheduler_command(plan: RunPlan, folder: str, wishes: Wishes) -> list[str]:
     """Return the command that submits the run in `folder`."""
     return submission.triple_argv(plan.run, folder, wishes, plan.directives, plan.grant, plugin=plan.plugin)
 
 
-def launch_script(plan: Plan, folder: str, argv: Sequence[str]) -> str:
+def launch_script(plan: RunPlan, folder: str, argv: Sequence[str]) -> str:
     """Return the script of the run's job. `argv`: the command that submits it."""
     carried = [str(directive) for directive in plan.directives if directive.name not in submission.LEFT_OUT]
     gpus = gpu_option.gres(plan.grant.gpus)

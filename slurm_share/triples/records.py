@@ -63,7 +63,7 @@ class Triple(Struct, frozen=True):
         return f"[{','.join(map(str, parts))}]"
 
 
-class Place(Struct, frozen=True):
+class ProcessPlace(Struct, frozen=True):
     """The cores and the GPU of one process of a node."""
 
     local: int
@@ -79,7 +79,7 @@ class Worker(Struct, frozen=True):
 
     rank: int
     """Number of the process over all nodes."""
-    place: Place
+    place: ProcessPlace
     slot: int | None = None
     """Number of its slot in the Prolog's plan on this node; None: the launcher assigns the GPUs."""
     gpu: Gpu | None = None

@@ -22,7 +22,7 @@ from ..slurm import jobs as slurm_jobs
 from ..slurm import submit
 from ..slurm.records import QueuedJob
 from . import kept_script, planning, rendezvous_files, result_files, run_files, run_folder, run_jobs
-from .planning import Plan
+from .planning import RunPlan
 from .records import Run
 from .rules import failing, moved, submission, together
 from .rules.progress import all_done
@@ -45,7 +45,7 @@ class Output:
         sys.stderr.flush()
 
 
-class Resume(Struct, frozen=True, kw_only=True):
+class ResumeOptions(Struct, frozen=True, kw_only=True):
     """Options of `llsub --resume`; None: unchanged."""
 
     retries: int | None
@@ -59,7 +59,7 @@ class Resume(Struct, frozen=True, kw_only=True):
     """Run the tasks on this machine, also of a run that was submitted to Slurm."""
 
 
-class Resumed(Struct, frozen=True):
+class ResumeResult(Struct, frozen=True):
     """The result of resuming a run."""
 
     sentence: str
@@ -72,7 +72,7 @@ class Resumed(Struct, frozen=True):
 # ---- A new run ----
 
 
-def submit_new(plan: Plan, wishes: Wishes, output: Output, *, is_kept: bool) -> tuple[Path, int]:
+def submit_new(plan: RunPlan, wishes: Wishes, output: Output, *, is_kept: bool) -> tuple[Path, int]:
     """Make the folder of a run and submit it; return the folder and the job id. `is_kept`: as in run_files.write.
 
     Raises UsageError, after removing the folder, if sbatch refuses; SlurmShareError if it is not known whether there is
@@ -191,7 +191,7 @@ def find_newest() -> Path:
     return found[max(found)]
 
 
-def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resumed:
+def resume(folder: Path, wishes: Wishes, asked: ResumeOptions, output: Output) -> ResumeResult:
     """Submit the unfinished tasks of a run; with `dry_run`, only show the command.
 
     Raises UsageError if a job of it is still in the queue, SlurmShareError if the queue cannot be read.
@@ -210,7 +210,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         run = _in_place(folder, run, output, dry_run=asked.dry_run)
         done = len(result_files.read_done(folder, run))
         if done >= run.tasks:
-            return Resumed(f"{folder.name}: {all_done(run.tasks)}; there is nothing to resume")
+            return ResumeResult(f"{folder.name}: {all_done(run.tasks)}; there is nothing to resume")
         environ, recorded_owner = _environment(folder, run, asked.env)
         count = run.tasks - done
         left = f"{count} of {counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
@@ -228,7 +228,7 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
             new = _with_script(folder, new, asked, output)
             if not asked.dry_run and new != run:
                 run_files.rewrite_run(folder, new)
-            return Resumed(f"{left}; {recorded_owner}", launcher_environ=environ)
+            return ResumeResult(f"{left}; {recorded_owner}", launcher_environ=environ)
         argv = submission.again(run_folder.scheduler_command(folder, run), wishes, run.cwd)
         if run.triple is not None:
             submission.check_options(wishes.options)
@@ -237,14 +237,14 @@ def resume(folder: Path, wishes: Wishes, asked: Resume, output: Output) -> Resum
         if asked.dry_run:
             for note in submit.ask(argv):
                 output.note(note)
-            return Resumed(f"{left}; {recorded_owner}")
+            return ResumeResult(f"{left}; {recorded_owner}")
         job = _submit_again(folder, run, new, argv, environ, output)
         note_job(folder, job, output)
-        return Resumed(f"{left}; {recorded_owner}", job=job)
+        return ResumeResult(f"{left}; {recorded_owner}", job=job)
 
 
 def _queued_or_unknown(
-    folder: Path, run: Run, jobs: Sequence[int], asked: Resume, output: Output
+    folder: Path, run: Run, jobs: Sequence[int], asked: ResumeOptions, output: Output
 ) -> tuple[QueuedJob, ...]:
     """Return the queued jobs of a run; none on a machine without Slurm, for a run that goes on there."""
     try:
@@ -283,7 +283,7 @@ def _in_place(folder: Path, run: Run, output: Output, *, dry_run: bool) -> Run:
     return new
 
 
-def _with_retries(run: Run, asked: Resume, folder: Path, output: Output) -> Run:
+def _with_retries(run: Run, asked: ResumeOptions, folder: Path, output: Output) -> Run:
     """Return the run with the retries of `asked`."""
     new = run if asked.retries is None else replace(run, retries=asked.retries)
     if new.pack is None:
@@ -300,7 +300,7 @@ def _with_retries(run: Run, asked: Resume, folder: Path, output: Output) -> Run:
     return replace(new, pack=replace(new.pack, settings=settings))
 
 
-def _with_script(folder: Path, run: Run, asked: Resume, output: Output) -> Run:
+def _with_script(folder: Path, run: Run, asked: ResumeOptions, output: Output) -> Run:
     """Return the run with the script as it is now, if asked; else say if it is not as it was at submission."""
     if asked.script == "current":
         return run if asked.dry_run or not run.command else run_files.keep_again(folder, run)

@@ -42,7 +42,7 @@ class LogScreen(Screen[None]):
     class Came(Message):
         """A piece of a file, or why it cannot be read."""
 
-        def __init__(self, turn: int, piece: job_output.Piece | None, why: str = "") -> None:
+        def __init__(self, turn: int, piece: job_output.FilePart | None, why: str = "") -> None:
             self.turn, self.piece, self.why = turn, piece, why
             super().__init__()
 

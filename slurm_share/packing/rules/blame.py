@@ -23,7 +23,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
     kind: EndKind
     reason: str
-    had: recover.Had
+    had: recover.AttemptMemory
     """The memory that the attempt had and could have had."""
     returned: tuple[str, ...] = ()
     """GPUs (UUIDs) that are back in service, because the task failed and not the GPU."""
@@ -58,7 +58,13 @@ def judge(facts: EndFacts, task: Attempt, gpus: Collection[GpuState], *, is_blin
 
 
 def _judge_memory(
-    kind: EndKind, reason: str, facts: EndFacts, task: Attempt, had: recover.Had, room_mib: int, on: Sequence[GpuState]
+    kind: EndKind,
+    reason: str,
+    facts: EndFacts,
+    task: Attempt,
+    had: recover.AttemptMemory,
+    room_mib: int,
+    on: Sequence[GpuState],
 ) -> Verdict:
     """Return whether a task ran out of memory by its own need."""
     blamed = _outgrown(task, had, on)
@@ -71,7 +77,7 @@ def _judge_memory(
 
 
 def _judge_fault(
-    kind: EndKind, reason: str, facts: EndFacts, task: Attempt, had: recover.Had, on: Sequence[GpuState]
+    kind: EndKind, reason: str, facts: EndFacts, task: Attempt, had: recover.AttemptMemory, on: Sequence[GpuState]
 ) -> Verdict:
     """Return whether a task caused the CUDA fault that ended it."""
     culprit = _culprit(task, facts, on)
@@ -106,12 +112,12 @@ def judge_device(
 
 def _had(
     facts: EndFacts, task: Attempt, gpu: GpuState, room_mib: int, cap_mib: int | None, *, is_blind: bool
-) -> recover.Had:
+) -> recover.AttemptMemory:
     """Return the memory that a task had and could have had."""
     # Without a cap and without a neighbour it could use the whole GPU.
     had_all = task.is_alone or (cap_mib is None and not task.was_joined and not gpu.booked_elsewhere)
     had_mib = usable(gpu.make_view(is_blind=is_blind)) if had_all else _had_room(task, room_mib, cap_mib)
-    return recover.Had(
+    return recover.AttemptMemory(
         reserved_mib=task.reserved_mib,
         cap_mib=cap_mib,
         peak_mib=task.peak_mib,
@@ -128,7 +134,7 @@ def _had_room(task: Attempt, room_mib: int, cap_mib: int | None) -> int:
     return have if cap_mib is None else min(have, max(cap_mib, task.reserved_mib))
 
 
-def _outgrown(task: Attempt, had: recover.Had, on: Sequence[GpuState]) -> Sequence[tuple[int, Attempt]]:
+def _outgrown(task: Attempt, had: recover.AttemptMemory, on: Sequence[GpuState]) -> Sequence[tuple[int, Attempt]]:
     """Return the neighbours that outgrew their grant, if this task stayed within its own; else none."""
     if not _stayed_within(task, had):
         return ()
@@ -141,7 +147,7 @@ def _outgrown(task: Attempt, had: recover.Had, on: Sequence[GpuState]) -> Sequen
     return tuple((number, found[number]) for number in sorted(found))
 
 
-def _stayed_within(task: Attempt, had: recover.Had) -> bool:
+def _stayed_within(task: Attempt, had: recover.AttemptMemory) -> bool:
     """Return whether a task neither had nor asked for more than it was granted."""
     return max(had.peak_mib or 0, had.wanted_mib or 0) <= task.granted_mib
 

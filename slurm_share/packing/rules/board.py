@@ -367,7 +367,7 @@ class Board:
         is_done = facts.code == 0 and facts.was_started and not run.is_moving
         if is_done and not (facts.is_stopped_by_us or facts.is_told_to_save):
             verdict = None
-            coming = recover.Next(is_retried=False, why="", tries=run.tries, floor_mib=run.floor_mib)
+            coming = recover.RetryDecision(is_retried=False, why="", tries=run.tries, floor_mib=run.floor_mib)
             run.kind = "done"
         else:
             verdict, coming = self._judge(run, facts)
@@ -394,13 +394,13 @@ class Board:
         self._is_due = True
         return run
 
-    def _judge(self, run: Attempt, facts: EndFacts) -> tuple[blame.Verdict, recover.Next]:
+    def _judge(self, run: Attempt, facts: EndFacts) -> tuple[blame.Verdict, recover.RetryDecision]:
         """Return how an attempt ended that still counts as running, and what follows."""
         verdict = blame.judge(facts, run, self._gpus.values(), is_blind=self._is_blind)
         if verdict.is_moved:
             return verdict, recover.after_move(self.facts[run.gpus[0]].index, run.tries, run.floor_mib)
         largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
-        end = recover.End(
+        end = recover.AttemptEnd(
             verdict.kind, verdict.reason, verdict.had, run.tries, run.floor_mib, self.settings, largest
         )  # fmt: skip
         return verdict, recover.recover(end)
@@ -788,7 +788,7 @@ class Board:
             gpu.closed_until_s, gpu.view = now_s + self.settings.warm_up_s, None
 
 
-def _again(run: Attempt, verdict: blame.Verdict, coming: recover.Next, now_s: float) -> Attempt:
+def _again(run: Attempt, verdict: blame.Verdict, coming: recover.RetryDecision, now_s: float) -> Attempt:
     """Return an ended task as one that waits for its next attempt."""
     again = run.again(now_s=now_s, tries=coming.tries)
     if verdict.is_moved or verdict.kind in endings.MEMORY_KINDS:

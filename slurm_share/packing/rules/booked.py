@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ...core.text import gib_text
-from ..decision_records import Refused
+from ..decision_records import StartRefusal
 from ..records import Estimate, PackView, WaitingView
 from . import refusals, reservation
 from .policy import MEMORY_ENDS, Policy, closes_gpu, is_above, neighbours_text
@@ -34,7 +34,7 @@ class Need(Struct, frozen=True):
     seconds: float | None
 
 
-class Booked(Policy):
+class BookedPolicy(Policy):
     """Place tasks by booked memory: on the GPU with most room. Later tasks may start before one that does not fit."""
 
     def __init__(self, view: PackView) -> None:
@@ -118,9 +118,11 @@ class Booked(Policy):
         before = self.stuck.get(signature)
         is_temporary = False
         if before is not None and self.holder != number:
-            self.refused.append(Refused(number, "", refusals.SAME_AS.format(before)))
+            self.refused.append(StartRefusal(number, "", refusals.SAME_AS.format(before)))
         elif len(self.refused) >= DETAILED_ROWS and not need.is_alone and self._least(task, need) > self.most_room:
-            self.refused.append(Refused(number, "", refusals.NO_ROOM_ANYWHERE, self.most_room, self._least(task, need)))
+            self.refused.append(
+                StartRefusal(number, "", refusals.NO_ROOM_ANYWHERE, self.most_room, self._least(task, need))
+            )
             self.stuck.setdefault(signature, number)
         else:
             best: Place | None = None

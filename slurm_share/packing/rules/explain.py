@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ...core import numbers
 from ...core.errors import UsageError
 from ...core.text import gib_text
-from ..decision_records import Action, Decision, GiveUp, Hold, Refused, Reserve, Start
+from ..decision_records import Action, Decision, GiveUp, Hold, Reserve, Start, StartRefusal
 from ..events import MadeDecision
 from ..lab_parts import policy_of
 from ..records import PackView
@@ -76,18 +76,18 @@ def _of_action(task: int, action: Action) -> str | None:
             return None
 
 
-def _refusal(row: Refused, index: dict[str, int]) -> str:
+def _refusal(row: StartRefusal, index: dict[str, int]) -> str:
     where = f"GPU {index[row.gpu]}" if row.gpu in index else row.gpu
     return f"not on {where}: {row.why}{_sizes(row)}"
 
 
-def _sizes(row: Refused) -> str:
+def _sizes(row: StartRefusal) -> str:
     if row.needs_mib is None or row.room_mib is None:
         return ""
     return f" ({gib_text(max(row.room_mib, 0))} to be booked, {gib_text(row.needs_mib)} wanted)"
 
 
-def _same_as(row: Refused) -> int | None:
+def _same_as(row: StartRefusal) -> int | None:
     """Return the task to whose refusals this row refers; None: it has its own."""
     number = row.why.removeprefix(_SAME_BEGIN).removesuffix(_SAME_END)
     return numbers.whole(number) if row.why.startswith(_SAME_BEGIN) else None

@@ -229,7 +229,7 @@ _IN_USE = re.compile(rb"this process has ([0-9]{1,18}(?:\.[0-9]{1,6})?) ?(KiB|Mi
 _UNIT_BYTES = {b"bytes": 1, b"B": 1, b"KiB": 2**10, b"MiB": 2**20, b"GiB": 2**30}
 
 
-class Found(Struct, frozen=True):
+class LogMessages(Struct, frozen=True):
     """The messages in a log's tail, by kind; empty: none was found."""
 
     certain: str = ""
@@ -243,7 +243,7 @@ class Found(Struct, frozen=True):
     device: str = ""
 
 
-def find_messages(tail: bytes) -> Found:
+def find_messages(tail: bytes) -> LogMessages:
     """Return the messages in a log's tail."""
     certain: re.Match[bytes] | None = None
     mild = ""
@@ -254,7 +254,7 @@ def find_messages(tail: bytes) -> Found:
         else:
             certain = seen
     likely = [_shown(tail, seen) for seen in _happened(_LIKELY, tail, lower)]
-    return Found(
+    return LogMessages(
         certain="" if certain is None else _shown(tail, certain),
         is_last=certain is not None and _is_last(tail, certain),
         likely=likely[-1] if likely else mild,

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from ..decision_records import Decision, Refused
+from ..decision_records import Decision, StartRefusal
 from ..records import PackView, TaskAsk, WaitingView
 from ..speed_records import Load, PairView, SharingMethod
 from . import interference, refusals, undo
-from .booked import Booked, Need, seconds_of
+from .booked import BookedPolicy, Need, seconds_of
 from .room import Place
 
 LEAST_GAIN = 0.10
@@ -31,10 +31,10 @@ def decide(view: PackView) -> Decision:
 
     Uses no clock and no randomness; ties go to the lower GPU index, then to the lower task number.
     """
-    return (Gain if view.settings.policy == "gain" else Booked)(view).decide()
+    return (GainPolicy if view.settings.policy == "gain" else BookedPolicy)(view).decide()
 
 
-class _Group:
+class _GpuTasks:
     """The tasks of a GPU that are not paused, as `gain` sees them."""
 
     __slots__ = ("loads", "names", "stp")
@@ -52,7 +52,7 @@ class _Group:
         self.stp = None
 
 
-class Gain(Booked):
+class GainPolicy(BookedPolicy):
     """Place tasks by booked memory, on the GPU where a task adds most to the aggregate speed (STP).
 
     A GPU without a task of this launcher is best. For the others, what counts is the measured delays of each pair, else
@@ -68,9 +68,9 @@ class Gain(Booked):
         for pair in view.pairs:
             self._beside.setdefault(pair.a, {})[pair.b] = pair
             self._beside.setdefault(pair.b, {})[pair.a] = pair
-        self._groups: dict[str, _Group] = {}
+        self._groups: dict[str, _GpuTasks] = {}
         for place in self.places:
-            group = self._groups[place.uuid] = _Group()
+            group = self._groups[place.uuid] = _GpuTasks()
             for one in place.running:
                 if not one.is_paused:
                     group.add(one.ask, one.load)
@@ -99,7 +99,7 @@ class Gain(Booked):
                 if place is not None:
                     self._hold(task, place, f"GPU {place.index} is kept free for task {number}, to measure it alone")
             if self.holder == number and not any(one.held_for == number and one.is_idle for one in self.places):
-                self.refused.append(Refused(number, "", refusals.MEASURED_FIRST))
+                self.refused.append(StartRefusal(number, "", refusals.MEASURED_FIRST))
                 return False
         return super()._place(task)
 

@@ -9,7 +9,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ...core.text import gib_text
-from ..decision_records import Action, Decision, GiveUp, Hold, Refused, Reserve, Start
+from ..decision_records import Action, Decision, GiveUp, Hold, Reserve, Start, StartRefusal
 from ..records import BOOKING, EndKind, Estimate, PackSettings, PackView, RunningView, WaitingView
 from . import refusals
 from .endings import MEMORY_KINDS
@@ -41,7 +41,7 @@ class Policy(ABC):
         self.settings = view.settings
         self.free_workers = view.free_workers
         self.actions: list[Action] = []
-        self.refused: list[Refused] = []
+        self.refused: list[StartRefusal] = []
         running: dict[str, list[RunningView]] = {gpu.facts.uuid: [] for gpu in view.gpus}
         for task in view.running:
             if task.due_mib is not None and task.due_mib != task.reserved_mib:
@@ -87,7 +87,7 @@ class Policy(ABC):
 
     def _refuse(self, task: WaitingView, place: Place, why: str, needs_mib: int | None = None) -> None:
         room = place.room if place.capacity < UNKNOWN_MIB else None
-        self.refused.append(Refused(task.ask.task, place.uuid, why, room, needs_mib))
+        self.refused.append(StartRefusal(task.ask.task, place.uuid, why, room, needs_mib))
 
     def _give_up(
         self, task: WaitingView, why: str, outcome: Literal["gpu memory", "not started", "given up"] = "not started"
@@ -134,12 +134,12 @@ class Policy(ABC):
         is_stopped = False
         for task in self._ordered():
             if is_stopped:
-                self.refused.append(Refused(task.ask.task, "", refusals.IN_ORDER))
+                self.refused.append(StartRefusal(task.ask.task, "", refusals.IN_ORDER))
                 return
             if self.is_hopeless(task):
                 continue
             if self.free_workers <= 0:
-                self.refused.append(Refused(task.ask.task, "", refusals.NO_CORES))
+                self.refused.append(StartRefusal(task.ask.task, "", refusals.NO_CORES))
                 return
             is_stopped = not self._place(task) and self._stops_behind(task)
 

@@ -120,7 +120,7 @@ class Queue:
         self._estimates.freshen(family, now_s)
         self._views = None
 
-    def ended(self, run: Attempt, coming: recover.Next, now_s: float) -> None:
+    def ended(self, run: Attempt, coming: recover.RetryDecision, now_s: float) -> None:
         """Apply what an end shows to the waiting tasks of the same command or family."""
         ask, key = run.ask, run.ask.key
         if key is None:
@@ -164,7 +164,7 @@ def _same(ask: TaskAsk) -> object:
 # ---- Estimates ----
 
 
-class _Family(Struct):
+class _WaitingFamily(Struct):
     """Events that make the estimates of a family's tasks outdated."""
 
     epoch: int = 0
@@ -184,7 +184,7 @@ class WaitingEstimates:
         self._speeds = speeds
         self._models = models
         self._has_speeds = has_speeds
-        self._families: dict[str, _Family] = {}
+        self._families: dict[str, _WaitingFamily] = {}
         self._kept: dict[object, tuple[int, tuple[tuple[str, Estimate], ...], tuple[tuple[str, Load], ...], bool]] = {}
 
     def update(self, attempt: Attempt) -> None:
@@ -213,11 +213,11 @@ class WaitingEstimates:
     def learned(self, family: str) -> None:
         """Renew the estimates of a family's waiting tasks, or of all if `family` is empty."""
         for name in [family] if family else list(self._families):
-            self._families.setdefault(name, _Family()).epoch += 1
+            self._families.setdefault(name, _WaitingFamily()).epoch += 1
 
     def freshen(self, name: str, now_s: float) -> None:
         """Renew the estimates of a family's waiting tasks, and note the time."""
-        family = self._families.setdefault(name, _Family())
+        family = self._families.setdefault(name, _WaitingFamily())
         family.epoch += 1
         family.fresh_s = now_s
 
@@ -226,7 +226,7 @@ class WaitingEstimates:
 
         `is_memory`: the task ran out of GPU memory, which always renews them.
         """
-        family = self._families.setdefault(name, _Family())
+        family = self._families.setdefault(name, _WaitingFamily())
         family.ends += 1
         is_few = family.ends <= FRESH_ENDS or family.ends & (family.ends - 1) == 0
         return is_few or now_s - family.fresh_s >= FRESH_S or is_memory

@@ -31,7 +31,7 @@ LARGER = 1.05
 """A GPU counts as larger if it gives so many times the memory. A few MiB of an MPS server make none larger."""
 
 
-class Had(Struct, frozen=True, kw_only=True):
+class AttemptMemory(Struct, frozen=True, kw_only=True):
     """The memory that an ended attempt had."""
 
     reserved_mib: int
@@ -49,12 +49,12 @@ class Had(Struct, frozen=True, kw_only=True):
     """It was the first task on its GPU that a CUDA fault ended, so it may be the cause."""
 
 
-class End(Struct, frozen=True):
+class AttemptEnd(Struct, frozen=True):
     """The end of an attempt."""
 
     kind: EndKind
     reason: str
-    had: Had
+    had: AttemptMemory
     tries: Tries
     """Before this attempt, as `floor_mib`."""
     floor_mib: int
@@ -63,7 +63,7 @@ class End(Struct, frozen=True):
     """Memory that the largest GPU of the node gives to one task."""
 
 
-class Next(Struct, frozen=True, kw_only=True):
+class RetryDecision(Struct, frozen=True, kw_only=True):
     """The consequences of an attempt's end."""
 
     is_retried: bool
@@ -79,7 +79,7 @@ class Next(Struct, frozen=True, kw_only=True):
 _GROWTH = Growth()
 
 
-def floor(had: Had, before_mib: int, growth: Growth = _GROWTH) -> int:
+def floor(had: AttemptMemory, before_mib: int, growth: Growth = _GROWTH) -> int:
     """Return the known need of a task that ran out of memory, in MiB; always more than `before_mib`."""
     factor = growth.silent if had.wanted_mib is None or had.by_user else growth.sized
     found = [int(factor * had.reserved_mib), int(growth.known * before_mib), before_mib + 1]
@@ -90,7 +90,7 @@ def floor(had: Had, before_mib: int, growth: Growth = _GROWTH) -> int:
     return max(found)
 
 
-def _booking(needs_mib: int, end: End) -> int:
+def _booking(needs_mib: int, end: AttemptEnd) -> int:
     """Return the known need, or nearly all of the largest GPU if only a factor makes it larger.
 
     A task that books so much gives back what it does not use; one with a GPU to itself keeps it. It does not book all:
@@ -102,7 +102,7 @@ def _booking(needs_mib: int, end: End) -> int:
     return needs_mib if is_shown else min(needs_mib, most_mib)
 
 
-def recover(end: End) -> Next:
+def recover(end: AttemptEnd) -> RetryDecision:
     """Return whether a task is tried again after the end of an attempt, with how much memory, and why."""
     if end.kind in MEMORY_KINDS:
         return _after_memory(end)
@@ -110,22 +110,22 @@ def recover(end: End) -> Next:
         return _after_others(end)
     if end.kind in ("failed", "signal", "host memory", "not started"):
         return _after_failure(end)
-    return Next(is_retried=False, why=end.reason, tries=end.tries, floor_mib=end.floor_mib)
+    return RetryDecision(is_retried=False, why=end.reason, tries=end.tries, floor_mib=end.floor_mib)
 
 
-def after_move(index: int, tries: Tries, floor_mib: int) -> Next:
+def after_move(index: int, tries: Tries, floor_mib: int) -> RetryDecision:
     """Return what follows for a task that has ended to start on another GPU. `index`: of the GPU that it left."""
     why = f"moved away from GPU {index}; it runs again"
-    return Next(is_retried=True, why=why, tries=replace(tries, moved=tries.moved + 1), floor_mib=floor_mib)
+    return RetryDecision(is_retried=True, why=why, tries=replace(tries, moved=tries.moved + 1), floor_mib=floor_mib)
 
 
-def _after_failure(end: End) -> Next:
+def _after_failure(end: AttemptEnd) -> RetryDecision:
     counted = replace(end.tries, failed=end.tries.failed + 1)
     is_retried = _is_paid(end, counted, counted.failed, end.settings.retries)
-    return Next(is_retried=is_retried, why=end.reason, tries=counted, floor_mib=end.floor_mib)
+    return RetryDecision(is_retried=is_retried, why=end.reason, tries=counted, floor_mib=end.floor_mib)
 
 
-def _is_paid(end: End, counted: Tries, used: int, limit: int) -> bool:
+def _is_paid(end: AttemptEnd, counted: Tries, used: int, limit: int) -> bool:
     """Return whether a further attempt is paid: by `limit` for this reason, or by --retries for all reasons."""
     if end.settings.pays == "retries":
         used = counted.failed + counted.own_memory + counted.neighbour_memory + counted.neighbour_fault + counted.device
@@ -133,7 +133,7 @@ def _is_paid(end: End, counted: Tries, used: int, limit: int) -> bool:
     return used <= limit
 
 
-def _after_memory(end: End) -> Next:
+def _after_memory(end: AttemptEnd) -> RetryDecision:
     had, tries, settings, largest_mib = end.had, end.tries, end.settings, end.largest_mib
     is_suspected = end.kind == "gpu memory suspected"
     if is_suspected and tries.suspected:
@@ -157,7 +157,7 @@ def _after_memory(end: End) -> Next:
             why = f"{said}; the largest GPU of this node gives {gib_text(largest_mib)}"
         else:
             why = said
-        return Next(
+        return RetryDecision(
             is_retried=is_retried,
             why=why,
             tries=counted,
@@ -172,12 +172,12 @@ def _after_memory(end: End) -> Next:
         said += f"; --gpu-mem={had.reserved_mib}M is too small"
     if not _is_paid(end, counted, counted.own_memory, settings.oom_retries):
         limit = settings.retries if settings.pays == "retries" else settings.oom_retries
-        return Next(is_retried=False, why=f"{said}; --{settings.pays}={limit}", tries=counted, floor_mib=needs)
+        return RetryDecision(is_retried=False, why=f"{said}; --{settings.pays}={limit}", tries=counted, floor_mib=needs)
     roomier = max(needs, roomier_mib(had.room_mib))
     is_last = counted.own_memory >= settings.oom_retries
     wants_alone = is_last or settings.recovery == "exclusive" or settings.policy not in BOOKING or roomier > largest_mib
     where = "with a GPU to itself" if wants_alone else f"on a GPU with {gib_text(roomier)}"
-    return Next(
+    return RetryDecision(
         is_retried=True,
         why=f"{said}; again {where}",
         tries=counted,
@@ -187,18 +187,18 @@ def _after_memory(end: End) -> Next:
     )
 
 
-def _after_others(end: End) -> Next:
+def _after_others(end: AttemptEnd) -> RetryDecision:
     """Return what follows if a neighbour or the device ended the attempt: a few free retries."""
     name = _FREE_COUNTERS[end.kind]
     count = getattr(end.tries, name)
     counted = replace(end.tries, **{name: count + 1})
     if end.settings.pays == "retries":
         is_retried = _is_paid(end, counted, 0, 0)
-        return Next(is_retried=is_retried, why=end.reason, tries=counted, floor_mib=end.floor_mib)
+        return RetryDecision(is_retried=is_retried, why=end.reason, tries=counted, floor_mib=end.floor_mib)
     if count >= FREE_TRIES:
         is_memory = end.kind == "neighbour's memory"
         return _after_memory(replace(end, kind="gpu memory")) if is_memory else _after_failure(end)
     # Alone, a fault is the task's own. A task that faults ended twice may be the cause.
     wants_alone = end.kind == "neighbour's fault" and (end.had.is_suspect or count > 0)
     why = f"{end.reason}; runs again" + (" with a GPU to itself" if wants_alone else "")
-    return Next(is_retried=True, why=why, tries=counted, floor_mib=end.floor_mib, wants_alone=wants_alone)
+    return RetryDecision(is_retried=True, why=why, tries=counted, floor_mib=end.floor_mib, wants_alone=wants_alone)

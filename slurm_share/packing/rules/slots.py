@@ -50,7 +50,7 @@ class Budget(Struct, frozen=True):
         return self.cap_mib * self.slots > self.total_mib
 
 
-class Need(Struct, frozen=True):
+class RetryNeed(Struct, frozen=True):
     """What earlier attempts have shown of a task."""
 
     tries: Tries = Tries()
@@ -83,21 +83,21 @@ class Allowance(Struct, frozen=True):
     """True: no other task of the launcher runs on the GPU."""
 
 
-def need_of(attempt: Attempt) -> Need:
+def need_of(attempt: Attempt) -> RetryNeed:
     """Return what the attempts before this one have shown."""
-    return Need(attempt.tries, attempt.floor_mib, attempt.wants_alone, attempt.had_room_mib or None)
+    return RetryNeed(attempt.tries, attempt.floor_mib, attempt.wants_alone, attempt.had_room_mib or None)
 
 
-def need_from_before(cap_mib: int | None, peak_mib: int | None) -> Need:
+def need_from_before(cap_mib: int | None, peak_mib: int | None) -> RetryNeed:
     """Return the need of a task whose last attempt, in an earlier job, ran out of GPU memory under a cap."""
-    had = recover.Had(
+    had = recover.AttemptMemory(
         reserved_mib=cap_mib or 0, cap_mib=cap_mib, peak_mib=peak_mib, room_mib=0, is_alone=False, by_user=False,
         wanted_mib=peak_mib,
     )  # fmt: skip
-    return Need(Tries(own_memory=1), recover.floor(had, 0, GROWTH), cap_mib=cap_mib)
+    return RetryNeed(Tries(own_memory=1), recover.floor(had, 0, GROWTH), cap_mib=cap_mib)
 
 
-def allowance(budget: Budget, need: Need) -> Allowance:
+def allowance(budget: Budget, need: RetryNeed) -> Allowance:
     """Return the allowance of a task's next attempt on a GPU.
 
     The first attempt has the slot's cap, the next one a larger cap. An attempt has the GPU alone if the larger cap was
@@ -167,10 +167,10 @@ class SlotPolicy:
 
     # ---- The next start ----
 
-    def expected(self, need: Need) -> Need:
+    def expected(self, need: RetryNeed) -> RetryNeed:
         """Return the known need of an attempt; for a first attempt, the need learned from other tasks."""
         if need.failures == 0 and self.is_too_small:
-            return Need(Tries(own_memory=1), self._assumed_mib)
+            return RetryNeed(Tries(own_memory=1), self._assumed_mib)
         return need
 
     @property
@@ -178,7 +178,7 @@ class SlotPolicy:
         """Return whether first attempts should have a larger cap than the slot's."""
         return self.too_small >= LEARN_AFTER and self.too_small > self.done_under_cap
 
-    def larger_allowance(self, gpu: int | None, need: Need) -> Allowance | None:
+    def larger_allowance(self, gpu: int | None, need: RetryNeed) -> Allowance | None:
         """Return the allowance of an attempt; None: the cap of its slot."""
         budget = None if gpu is None else self.budgets.get(gpu)
         if budget is None or not self.has_larger_caps:
@@ -186,7 +186,7 @@ class SlotPolicy:
         allowed = allowance(budget, self.expected(need))
         return None if allowed.cap_mib == budget.cap_mib else allowed
 
-    def has_cap_for(self, gpu: int, need: Need, there: Sequence[Allowance | None], waiting: int) -> bool:
+    def has_cap_for(self, gpu: int, need: RetryNeed, there: Sequence[Allowance | None], waiting: int) -> bool:
         """Return whether the cap of an attempt fits on its GPU. `there`: the allowances of the tasks on it.
 
         `waiting`: the most failures of one task that waits to run again.
@@ -205,7 +205,7 @@ class SlotPolicy:
             return True
         return fits(budget, [budget.cap_mib if one is None else one.booked_mib for one in there], allowed)
 
-    def may_try_without_cap(self, gpu: int | None, need: Need, running: int) -> bool:
+    def may_try_without_cap(self, gpu: int | None, need: RetryNeed, running: int) -> bool:
         """Return whether an attempt may start on a GPU without caps, as far as tasks that want one alone allow it."""
         if need.wants_alone:
             return gpu == self.reserved and running == 0
@@ -253,8 +253,8 @@ class SlotPolicy:
         return kind, reason
 
     def had(
-        self, gpu: int | None, need: Need, allowed: Allowance | None, peak_mib: int | None, wanted_mib: int | None
-    ) -> recover.Had:
+        self, gpu: int | None, need: RetryNeed, allowed: Allowance | None, peak_mib: int | None, wanted_mib: int | None
+    ) -> recover.AttemptMemory:
         """Return the memory that an attempt had. `allowed`: None: the cap of its slot."""
         budget = None if gpu is None else self.budgets.get(gpu)
         is_alone = need.wants_alone if allowed is None else allowed.is_alone
@@ -265,7 +265,7 @@ class SlotPolicy:
             room_mib = 0  # other tasks may have had its memory
         else:
             room_mib = budget.cap_mib if allowed is None else allowed.booked_mib
-        return recover.Had(
+        return recover.AttemptMemory(
             reserved_mib=cap_mib or 0,
             cap_mib=cap_mib,
             peak_mib=peak_mib,
@@ -275,11 +275,13 @@ class SlotPolicy:
             wanted_mib=wanted_mib,
         )
 
-    def recover(self, kind: EndKind, need: Need, had: recover.Had) -> recover.Next:
+    def recover(self, kind: EndKind, need: RetryNeed, had: recover.AttemptMemory) -> recover.RetryDecision:
         """Return what follows from the end of an attempt, as `recover.recover` decides."""
         has_all_caps = self.gpus.keys() <= set(self.budgets) and bool(self.budgets)
         largest_mib = max(one.total_mib for one in self.budgets.values()) if has_all_caps else UNKNOWN_MIB
-        return recover.recover(recover.End(kind, "", had, need.tries, need.floor_mib, self.settings, largest_mib))
+        return recover.recover(
+            recover.AttemptEnd(kind, "", had, need.tries, need.floor_mib, self.settings, largest_mib)
+        )
 
     def learn(self, gpu: int | None, allowed: Allowance | None, floor_mib: int) -> bool:
         """Learn from an attempt that ran out of GPU memory; return whether first attempts now begin with more."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping
 
-from ...packing import Attempt, Need, TaskAsk, need_from_before
+from ...packing import Attempt, RetryNeed, TaskAsk, need_from_before
 from ..records import Ended, Outcome, Run
 from ..rules import deal
 from .claims import Claims
@@ -23,10 +23,10 @@ class Feeder:
         ranks: range,
         done: Container[int],
         claims: Claims | None,
-        known: Mapping[int, Need] | None = None,
+        known: Mapping[int, RetryNeed] | None = None,
     ) -> None:
         """Prepare the tasks of `ranks`. `known`: tasks whose last attempt, in an earlier job, ran out of GPU memory."""
-        self.known: Mapping[int, Need] = known or {}
+        self.known: Mapping[int, RetryNeed] = known or {}
         self._run = run
         self._done = done
         self._claims = claims
@@ -119,7 +119,7 @@ class Feeder:
         """Put an attempt back at the head of the queue, because it could not start for a passing reason."""
         self._back.append(attempt)
 
-    def again(self, attempt: Attempt, outcome: Outcome, need: Need) -> bool:
+    def again(self, attempt: Attempt, outcome: Outcome, need: RetryNeed) -> bool:
         """Queue the next attempt of a task; return False if the feeder is closed. `need`: what is known now."""
         if self.closed:
             return False
@@ -141,13 +141,13 @@ class Feeder:
         return None if self._total is None else self._total - self._dealt
 
 
-def known_needs(last: Mapping[int, Ended]) -> dict[int, Need]:
+def known_needs(last: Mapping[int, Ended]) -> dict[int, RetryNeed]:
     """Return the needs of tasks from their last attempts (`last`) in earlier jobs, if they ran out of GPU memory."""
     found = {task: one for task, one in last.items() if one.outcome == "gpu memory"}
     return {task: need_from_before(one.gpu_cap_mib, one.peak_gpu_mib) for task, one in found.items()}
 
 
-def _attempt(ask: TaskAsk, number: int, outcome: Outcome, need: Need) -> Attempt:
+def _attempt(ask: TaskAsk, number: int, outcome: Outcome, need: RetryNeed) -> Attempt:
     """Return the next attempt at a task. `outcome`, `need`: of the one before."""
     return Attempt(
         ask=ask,

@@ -40,7 +40,7 @@ from .claims import Claims
 from .feeder import Feeder, known_needs
 from .loop import COMMAND_SIGNALS, SIGNALS, STOPS, Loop
 from .node import Node
-from .strategy import Shared
+from .strategy import LauncherState
 from .table import Row, Table
 from .task_process import NO_PROCESSES
 from .watchdog import Watchdog
@@ -87,7 +87,7 @@ def launch_node(
                 return 1
             ranks, known = range(node.first_rank, node.last_rank + 1), known_needs(out_of_memory)
             table = Table(len(node.workers))
-            shared = Shared(
+            shared = LauncherState(
                 run=run,
                 folder=folder,
                 node=node,
@@ -127,7 +127,7 @@ def _start_watchdog(run: Run, node: Node, table: Table, say: Callable[[str], Non
     return pipe
 
 
-def _guard_loop(shared: Shared, settings: Settings) -> int:
+def _guard_loop(shared: LauncherState, settings: Settings) -> int:
     """Fork the loop, wait for its end, and clean up after it; return the exit code of the launcher."""
     task_process.become_subreaper()
     guard = os.getpid()
@@ -147,7 +147,7 @@ def _guard_loop(shared: Shared, settings: Settings) -> int:
     return EXIT_INTERRUPTED if status and signal.SIGINT in received else status
 
 
-def _run_loop(shared: Shared, settings: Settings, guard: int) -> int:
+def _run_loop(shared: LauncherState, settings: Settings, guard: int) -> int:
     """Run the tasks in the process of the loop; return its exit code."""
     _stay_with(guard)
     run, node = shared.run, shared.node
@@ -276,7 +276,7 @@ def _watch(loop: int) -> tuple[int, set[int]]:
             return os.waitstatus_to_exitcode(status), received
 
 
-def _take_over(shared: Shared, status: int) -> int:
+def _take_over(shared: LauncherState, status: int) -> int:
     """End the tasks of a loop that was killed, record how each ended, and return the exit code.
 
     It ends the processes before it writes files, because a file system may be the reason why the loop died.

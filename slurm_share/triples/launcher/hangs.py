@@ -19,7 +19,7 @@ GRACE_S = 25.0
 """Seconds from SIGTERM to SIGKILL, as at the end of a job."""
 
 
-class _Seen(Struct, eq=False):
+class _LastActivity(Struct, eq=False):
     """The state of a task at the last check."""
 
     size: int
@@ -38,7 +38,7 @@ class Hangs:
         self._signs = f"no output, no CPU time and no work on its GPU for {patience_s:g} s"
         self._is_killing = is_killing
         self._say = say
-        self._seen: dict[int, _Seen] = {}
+        self._seen: dict[int, _LastActivity] = {}
         self._next = 0.0
 
     def check(self, running: Sequence[Attempt], is_busy: Callable[[Attempt], bool]) -> None:
@@ -57,12 +57,12 @@ class Hangs:
             size, cpu_s = _size(task.log), cpu.get(task.pid, 0.0)
             seen = self._seen.get(task.task)
             if seen is None or (size, cpu_s) != (seen.size, seen.cpu_s) or is_busy(task):
-                self._seen[task.task] = _Seen(size, cpu_s, now)
+                self._seen[task.task] = _LastActivity(size, cpu_s, now)
             elif now - seen.since >= self._patience_s and not seen.is_logged:
                 seen.is_logged = True
                 self._act(task, seen, now)
 
-    def _act(self, task: Attempt, seen: _Seen, now: float) -> None:
+    def _act(self, task: Attempt, seen: _LastActivity, now: float) -> None:
         if not self._is_killing:
             self._say(f"task {task.task} may hang: {self._signs}; --hang=kill would end it")
             return

@@ -30,8 +30,8 @@ from ..rules import deal, failing, moved, outcomes, together
 from . import environment, leftovers, task_logs, task_process
 from .node import blank_result, on_gpu
 from .rates import Rates
-from .slots import Slots
-from .strategy import Shared, Strategy
+from .slots import SlotStrategy
+from .strategy import LauncherState, Strategy
 from .task_logs import TaskLogs
 from .task_process import NO_PROCESSES
 
@@ -73,7 +73,7 @@ _PYTHONPATH = b"PYTHONPATH"
 class Loop:
     """Runs the tasks of one node."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: LauncherState) -> None:
         self.run = run = shared.run
         self.began = round(time.time(), 3)
         self.rates = Rates(run, shared.node, shared.say)
@@ -93,15 +93,15 @@ class Loop:
         self.shell = task_process.find_shell()
         self.strategy: Strategy
         if shared.rendezvous is not None:
-            from .together import Together  # imported here: other runs start faster without it
+            from .together import RankStrategy  # imported here: other runs start faster without it
 
-            self.strategy = Together(shared, shared.rendezvous)
+            self.strategy = RankStrategy(shared, shared.rendezvous)
         elif run.pack is None:
-            self.strategy = Slots(shared)
+            self.strategy = SlotStrategy(shared)
         else:
-            from .packed import Packed
+            from .packed import PackStrategy
 
-            self.strategy = Packed(shared)
+            self.strategy = PackStrategy(shared)
         common = self.strategy.common
         self.environments = [
             task_process.Environment(environment.of_worker(common, run, node, worker)) for worker in node.workers

@@ -27,10 +27,10 @@ from ...slurm.node_name import read_node_name
 from ...spmd import key_folder
 from ...spmd.errors import SpmdError
 from .. import rendezvous_files, run_folder
-from ..records import ENV_JOB_TASKS, Ended, Place, Run, Worker
+from ..records import ENV_JOB_TASKS, Ended, ProcessPlace, Run, Worker
 from ..rules import triple
 from . import slot_assignment
-from .slot_assignment import Here, Own, SlotAssignment
+from .slot_assignment import BackendGpus, LauncherJob, SlotAssignment
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class Node(Struct, frozen=True, kw_only=True):
     workers: tuple[Worker, ...]
     """In the order of their ranks."""
     notes: tuple[str, ...] = ()
-    own: Own | None = None
+    own: BackendGpus | None = None
     """Resources prepared for this launcher only; None: there is a plan of the Prolog, or nothing was prepared."""
     leases: Leases | None = None
     """Leases of slots of the Prolog's plan."""
@@ -197,12 +197,12 @@ def on_gpu(node: Node, result: Ended, place: int) -> Ended:
 # ---- Job and ranks ----
 
 
-def _read_here(environ: Mapping[str, str]) -> Here:
+def _read_here(environ: Mapping[str, str]) -> LauncherJob:
     name = read_node_name(environ)
     job_id = _number(environ, "SLURM_JOB_ID")
     if job_id is None:
-        return Here(node=name, index=0, count=1, job=f"local-{os.getpid()}-{time.time_ns():x}")
-    return Here(
+        return LauncherJob(node=name, index=0, count=1, job=f"local-{os.getpid()}-{time.time_ns():x}")
+    return LauncherJob(
         node=name,
         index=_number(environ, "SLURM_NODEID") or 0,
         count=_number(environ, "SLURM_NNODES") or 1,
@@ -217,7 +217,7 @@ def _number(environ: Mapping[str, str], name: str) -> int | None:
     return int(text) if re.fullmatch("[0-9]{1,10}", text, re.ASCII) else None
 
 
-def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
+def _ranks(run: Run, here: LauncherJob, environ: Mapping[str, str]) -> tuple[int, int]:
     """Return the first rank of this node, and its number of ranks."""
     first, wanted = 0, run.processes
     if run.triple is not None:
@@ -248,7 +248,7 @@ def _ranks(run: Run, here: Here, environ: Mapping[str, str]) -> tuple[int, int]:
 
 
 def _read_slot_assignment(
-    run: Run, here: Here, processes: int, environ: Mapping[str, str], paths: Paths, settings: Settings
+    run: Run, here: LauncherJob, processes: int, environ: Mapping[str, str], paths: Paths, settings: Settings
 ) -> SlotAssignment:
     driver: Driver | None = None
     why_no_driver = ""
@@ -263,7 +263,7 @@ def _read_slot_assignment(
     return slot_assignment.deal(run, visible, driver, processes, why_no_driver, here, paths, settings)
 
 
-def _places(run: Run, processes: int, cores: Sequence[Core], workers: SlotAssignment) -> list[Place]:
+def _places(run: Run, processes: int, cores: Sequence[Core], workers: SlotAssignment) -> list[ProcessPlace]:
     """Return the places of the processes, near the GPUs that the slots give them."""
     threads = None if run.triple is None else run.triple.threads
     places = triple.lay_out(processes, threads, cores, _read_gpu_numa(workers.gpus))
@@ -278,7 +278,7 @@ def _places(run: Run, processes: int, cores: Sequence[Core], workers: SlotAssign
     ]
 
 
-def _worker(first: int, place: Place, workers: SlotAssignment) -> Worker:
+def _worker(first: int, place: ProcessPlace, workers: SlotAssignment) -> Worker:
     if not workers.gpus:
         return Worker(first + place.local, place)
     slot = workers.slots[place.local] if workers.slots else None
@@ -306,7 +306,7 @@ def _budgets(workers: Sequence[Worker], assigned: SlotAssignment, settings: Sett
     return found
 
 
-def _sizing_notes(run: Run, here: Here, cores: int) -> tuple[str, ...]:
+def _sizing_notes(run: Run, here: LauncherJob, cores: int) -> tuple[str, ...]:
     """Return notes on cores and threads, on the first node only: the nodes of a job are alike."""
     if run.triple is None or run.triple.is_auto or here.index > 0:
         return ()

@@ -17,11 +17,11 @@ from ...packing import Bookings, Budget, GpuFacts
 from ...share import BACKEND_MPS, Host, Slot, limits, registry
 from ..rules.packed_gpus import gpu_facts
 from . import slot_assignment
-from .slot_assignment import Here, SlotAssignment, cannot_run
+from .slot_assignment import LauncherJob, SlotAssignment, cannot_run
 
 
 def prepare(
-    here: Here,
+    here: LauncherJob,
     found: SlotAssignment,
     budgets: Mapping[int, Budget],
     paths: Paths,
@@ -68,7 +68,7 @@ def prepare(
     return slots, facts, bookings, notes
 
 
-def size_notes(here: Here, gpus: Sequence[Gpu]) -> list[str]:
+def size_notes(here: LauncherJob, gpus: Sequence[Gpu]) -> list[str]:
     """Return on which GPUs the size that packing needs is not known, or is that of the node's memory."""
     unknown = [gpu.index for gpu in gpus if gpu.is_listed and not gpu.memory_total_mib]
     of_node = [gpu for gpu in gpus if gpu.memory_total_mib and gpu.is_host_memory]

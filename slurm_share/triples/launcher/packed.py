@@ -71,10 +71,10 @@ class PackLog:
             self._say(f"{at} {'; '.join(events[:EVENTS_MOST])}{f'; and {more} more like these' if more > 0 else ''}")
 
 
-class Packed(strategy.Strategy):
+class PackStrategy(strategy.Strategy):
     """Choose the next start of a node by packing."""
 
-    def __init__(self, shared: strategy.Shared) -> None:
+    def __init__(self, shared: strategy.LauncherState) -> None:
         """Prepare the board, its histories and its trials."""
         super().__init__(shared)
         run, node, say = self.run, self.node, self.say

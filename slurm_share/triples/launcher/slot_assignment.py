@@ -47,7 +47,7 @@ STOP_S = 10.0
 """Most seconds to stop all daemons with their clients and servers: less than Slurm's KillWait (30 s)."""
 
 
-class Here(Struct, frozen=True, kw_only=True):
+class LauncherJob(Struct, frozen=True, kw_only=True):
     """The node and the job in which a launcher runs."""
 
     node: str
@@ -61,7 +61,7 @@ class Here(Struct, frozen=True, kw_only=True):
     step: int = 0
 
 
-class Own(Struct, frozen=True):
+class BackendGpus(Struct, frozen=True):
     """GPUs that a backend prepared for a launcher without a plan."""
 
     backend: str
@@ -83,14 +83,14 @@ class SlotAssignment(Struct, frozen=True, kw_only=True):
     gpu_slots: tuple[Slot, ...] = ()
     """For each process, its slot in `plan`."""
     notes: tuple[str, ...] = ()
-    own: Own | None = None
+    own: BackendGpus | None = None
     leases: Leases | None = None
 
 
 # ---- With a plan ----
 
 
-def read_plan(paths: Paths, here: Here) -> Plan | None:
+def read_plan(paths: Paths, here: LauncherJob) -> Plan | None:
     """Return the job's plan; None: the node has no Prolog of slurm-share, or the job no share.
 
     Raises LaunchError for a refusal or another user's plan, StateError for a damaged file.
@@ -105,7 +105,7 @@ def read_plan(paths: Paths, here: Here) -> Plan | None:
     return plan if isinstance(plan, Plan) else None
 
 
-def lease(run: Run, plan: Plan, processes: int, here: Here, paths: Paths, settings: Settings) -> SlotAssignment:
+def lease(run: Run, plan: Plan, processes: int, here: LauncherJob, paths: Paths, settings: Settings) -> SlotAssignment:
     """Lease a slot of the plan for each process, on the GPUs in turn as far as other steps leave slots free.
 
     If the number of tasks per GPU was computed for a node that may have fewer GPUs than this one, the caps follow the
@@ -203,7 +203,7 @@ def deal(
     driver: Driver | None,
     processes: int,
     why_no_driver: str,
-    here: Here,
+    here: LauncherJob,
     paths: Paths,
     settings: Settings,
 ) -> SlotAssignment:
@@ -230,13 +230,13 @@ def deal(
     grant = allocation.grant(job, gpus, offers, settings, processes=slots)
     if isinstance(grant, Refusal):
         raise LaunchError(grant.sentence)
-    own: Own | None = None
+    own: BackendGpus | None = None
     prepared = PreparedGpus()
     if grant.backend != BACKEND_TIME_SLICING:
         used = tuple(dict.fromkeys(grant.gpus[: grant.slots]))
         owner = Owner(job.uid, job.gid)
         prepared = registry.get(grant.backend).prepare(host, owner, used, (), Deadline.after(START_S))
-        own = Own(grant.backend, host, tuple(prepared.served)) if prepared.served else None
+        own = BackendGpus(grant.backend, host, tuple(prepared.served)) if prepared.served else None
     plan = allocation.decide(grant, prepared, settings)
     if isinstance(plan, Refusal):
         release(own)
@@ -254,7 +254,7 @@ def deal(
     )
 
 
-def without_lost(gpus: Sequence[Gpu], here: Here) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+def without_lost(gpus: Sequence[Gpu], here: LauncherJob) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
     """Return the GPUs that answer, and notes about the others. Raises LaunchError if none answers."""
     lost = [gpu for gpu in gpus if gpu.problem is not None]
     if not lost:
@@ -275,7 +275,7 @@ def _packed_slots(processes: int, gpus: int, offers: Sequence[Limits], share: Sh
     return gpus * max(min(-(-processes // gpus), most), min(2, most))
 
 
-def cannot_run(here: Here, why: str) -> LaunchError:
+def cannot_run(here: LauncherJob, why: str) -> LaunchError:
     return LaunchError(f"{here.node} cannot run its processes: {why}")
 
 
@@ -289,7 +289,7 @@ def _offers(driver: Driver | None, why_no_driver: str, share: ShareRequest | Non
     )
 
 
-def own_host(paths: Paths, settings: Settings, here: Here) -> Host:
+def own_host(paths: Paths, settings: Settings, here: LauncherJob) -> Host:
     """Return the host with a folder in /tmp for this launcher's daemons.
 
     Not in $TMPDIR, which may be on a shared disk or have a path too long for a socket. The name is random, so that no
@@ -300,7 +300,7 @@ def own_host(paths: Paths, settings: Settings, here: Here) -> Host:
     return Host(paths=paths, settings=settings, own_folder=paths.tmp / name)
 
 
-def release(own: Own | None) -> tuple[str, ...]:
+def release(own: BackendGpus | None) -> tuple[str, ...]:
     """End the daemons of this launcher; return the problems as sentences."""
     if own is None:
         return ()

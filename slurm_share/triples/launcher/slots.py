@@ -17,7 +17,7 @@ from ...packing import (
     EndFacts,
     EndKind,
     GpuFacts,
-    Need,
+    RetryNeed,
     SlotPolicy,
     asked_mib,
     has_room,
@@ -28,16 +28,16 @@ from ...packing import (
 from ...share import allocation, registry
 from ..records import Outcome
 from ..rules import outcomes
-from ..rules.outcomes import Lost
+from ..rules.outcomes import MemoryFailure
 from . import environment, strategy, task_process
 from .daemons import Daemons
 from .sampler import Sampler
 
 
-class Slots(strategy.Strategy):
+class SlotStrategy(strategy.Strategy):
     """Choose the next start of a node whose workers have fixed GPUs and even caps."""
 
-    def __init__(self, shared: strategy.Shared) -> None:
+    def __init__(self, shared: strategy.LauncherState) -> None:
         super().__init__(shared)
         workers = self.node.workers
         self._gpus = [() if worker.gpu is None else (worker.gpu.uuid,) for worker in workers]
@@ -57,7 +57,7 @@ class Slots(strategy.Strategy):
         self._out_of_service: dict[int, list[int]] = {}
         """GPU -> workers that start nothing because it has failed."""
         self.sampler = Sampler(self.running, bool(facts), shared.host)
-        self.given_up: list[Lost] = []
+        self.given_up: list[MemoryFailure] = []
         """Tasks that ran out of memory under a cap, or alone on a GPU, and have no attempt left."""
         self.host_crowded = False
         self.daemons = Daemons([worker.gpu_slot for worker in workers])
@@ -219,16 +219,16 @@ class Slots(strategy.Strategy):
             self._say_assumption(task.worker)
         had_larger = outcome == "gpu memory" and allowed is not None
         wants_alone = coming.wants_alone or need.wants_alone or had_larger
-        shown = Need(coming.tries, max(coming.floor_mib, need.floor_mib), wants_alone, cap_mib)
+        shown = RetryNeed(coming.tries, max(coming.floor_mib, need.floor_mib), wants_alone, cap_mib)
         if coming.is_retried and self.feeder.again(task, outcome, shown):
             return True
         if outcome == "gpu memory" and (cap_mib is not None or had.is_alone):
-            self.given_up.append(Lost(cap_mib, needed_mib, was_alone=had.is_alone))
+            self.given_up.append(MemoryFailure(cap_mib, needed_mib, was_alone=had.is_alone))
         return False
 
     def _say_assumption(self, worker: int) -> None:
         """Log that first attempts now begin with more memory than their slot's."""
-        allowed = self.policy.larger_allowance(self._places[worker], Need())
+        allowed = self.policy.larger_allowance(self._places[worker], RetryNeed())
         budget = self._budget(worker)
         if allowed is None or budget is None or self.feeder.left() == 0:
             return

@@ -1,7 +1,7 @@
 """The interface between the loop and a strategy, which chooses each start, its GPU and its memory cap.
 
-The loop starts and watches tasks in the same way for both strategies: `slots.Slots` for workers that have a
-fixed GPU and cap, `packed.Packed` for tasks that get a GPU when they start.
+The loop starts and watches tasks in the same way for both strategies: `slots.SlotStrategy` for workers that have a
+fixed GPU and cap, `packed.PackStrategy` for tasks that get a GPU when they start.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .rendezvous import Rendezvous
 
 
-class Shared(Struct, frozen=True, kw_only=True):
+class LauncherState(Struct, frozen=True, kw_only=True):
     """The state that the loop and its strategy share."""
 
     run: Run
@@ -89,7 +89,7 @@ class Strategy(ABC):
     exit_code: int = 0
     """Ranks: the exit code of a run that has to end."""
 
-    def __init__(self, shared: Shared) -> None:
+    def __init__(self, shared: LauncherState) -> None:
         self.shared = shared
         self.run = shared.run
         self.folder = shared.folder

@@ -80,7 +80,7 @@ class Environment:
             self[name] = value
 
 
-class Begun(Struct, eq=False):
+class StartResult(Struct, eq=False):
     """The result of one start."""
 
     worker: int
@@ -94,7 +94,7 @@ class Begun(Struct, eq=False):
 class _Start(NamedTuple):
     """A request to a thread to start a task."""
 
-    begun: Begun
+    begun: StartResult
     """The result, which the thread fills in."""
     argv: ctypes.Array[ctypes.c_char_p]
     environment: ctypes.Array[ctypes.c_char_p]
@@ -116,7 +116,7 @@ class Starter:
         self._actions: dict[int, ctypes.Array[ctypes.c_char]] = {}
         """Descriptor of a log -> the file actions of a start."""
         self._argv: tuple[Sequence[str], ctypes.Array[ctypes.c_char_p]] | None = None
-        self._begun: queue.SimpleQueue[Begun] = queue.SimpleQueue()
+        self._begun: queue.SimpleQueue[StartResult] = queue.SimpleQueue()
         self.pending = 0
         """Starts that were requested and that `begun` has not returned."""
         self._assign([queue.SimpleQueue() for _ in range(min(len(set(cpus)), THREADS))])
@@ -184,10 +184,12 @@ class Starter:
         if self._argv is None or self._argv[0] is not argv:
             self._argv = (argv, _array([os.fsencode(argument) for argument in argv]))
         actions = self._actions_for(log)
-        self._queue_of[worker].put(_Start(Begun(worker), self._argv[1], environment.array, self._cpus[worker], actions))
+        self._queue_of[worker].put(
+            _Start(StartResult(worker), self._argv[1], environment.array, self._cpus[worker], actions)
+        )
         self.pending += 1
 
-    def begun(self, patience_s: float = 0.0) -> Begun | None:
+    def begun(self, patience_s: float = 0.0) -> StartResult | None:
         """Return the result of one start; None: there is none after `patience_s`."""
         if not self.pending:
             return None

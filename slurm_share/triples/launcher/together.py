@@ -17,7 +17,7 @@ from ..records import Outcome
 from ..rules import together
 from . import strategy, task_process
 from .rendezvous import Rendezvous, clause
-from .slots import Slots
+from .slots import SlotStrategy
 
 CLOSE_S = 2.0
 """Seconds for the rendezvous process to end when it is told to."""
@@ -28,10 +28,10 @@ LAST_S = 3 * LOST_S
 lost node, and longer than ranks get until SIGKILL."""
 
 
-class Together(Slots):
+class RankStrategy(SlotStrategy):
     """Start the ranks of a node, and end them together."""
 
-    def __init__(self, shared: strategy.Shared, rendezvous: Rendezvous) -> None:
+    def __init__(self, shared: strategy.LauncherState, rendezvous: Rendezvous) -> None:
         super().__init__(shared)
         self.rendezvous = rendezvous
         self._begun: set[int] = set()

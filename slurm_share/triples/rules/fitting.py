@@ -199,7 +199,7 @@ def _check_settings(written: str | None) -> None:
         raise OptionError(written or "") from error
 
 
-class Grant(Struct, frozen=True):
+class NodeRequest(Struct, frozen=True):
     """The request of a job on each of its nodes."""
 
     gpus: tuple[tuple[str, int], ...] = ()
@@ -211,7 +211,7 @@ class Grant(Struct, frozen=True):
 
 def grant(
     triple: Triple, gpus: tuple[tuple[str, int], ...], kinds: Sequence[NodeKind], request: ShareRequest | None
-) -> Grant:
+) -> NodeRequest:
     """Return the request for whole nodes or, for a share on some of their GPUs, for these GPUs and CPUs in proportion.
 
     A share keeps other users off its nodes, so further jobs of the same user can have the rest; --exclusive would give
@@ -219,7 +219,7 @@ def grant(
     observes (mode = "observe") gives the same GPUs and CPUs, not shared.
     """
     if request is None or not kinds:
-        return Grant(gpus)
+        return NodeRequest(gpus)
     counts = {kind.gpu_count for kind in kinds}
     notes: tuple[str, ...] = ()
     if not gpus and len(counts) > 1 and triple.nodes > 1:
@@ -230,5 +230,5 @@ def grant(
     wanted = sum(count for _, count in gpus)
     cpus = min((kind.cpus * wanted // kind.gpu_count for kind in kinds if kind.gpu_count), default=0)
     if not gpus or counts == {wanted} or cpus < 2:
-        return Grant(gpus, notes=notes)
-    return Grant(gpus, cpus, notes)
+        return NodeRequest(gpus, notes=notes)
+    return NodeRequest(gpus, cpus, notes)

@@ -93,7 +93,7 @@ def why_not_started(program: str, error: OSError, head: bytes) -> str:
     return f"{program}: {error.strerror}"
 
 
-class Lost(Struct, frozen=True):
+class MemoryFailure(Struct, frozen=True):
     """A task that ran out of GPU memory, under a cap or alone on a GPU, and has no attempt left."""
 
     cap_mib: int | None
@@ -117,7 +117,7 @@ def gpu_memory_text(cap_mib: int | None, peak_mib: int | None, asked_mib: int | 
 
 
 def gpu_memory_advice(
-    lost: Sequence[Lost], budgets: Sequence[Budget], retries: int, *, is_number_fixed: bool = False
+    lost: Sequence[MemoryFailure], budgets: Sequence[Budget], retries: int, *, is_number_fixed: bool = False
 ) -> str:
     """Return the advice at the end of a node's part of a run: the options for the next run.
 
@@ -140,7 +140,9 @@ def gpu_memory_advice(
     return f"{what} ran out of GPU memory {under}{less}"
 
 
-def _advice_of_capped(lost: Sequence[Lost], budgets: Sequence[Budget], retries: int, *, is_number_fixed: bool) -> str:
+def _advice_of_capped(
+    lost: Sequence[MemoryFailure], budgets: Sequence[Budget], retries: int, *, is_number_fixed: bool
+) -> str:
     cap_mib = max(one.cap_mib or 0 for one in lost)
     need_mib = max(one.need_mib or 0 for one in lost)
     said = f"{counted(len(lost), 'task')} ran out of GPU memory under a cap of {cap_mib} MiB"

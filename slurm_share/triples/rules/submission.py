@@ -18,7 +18,7 @@ from ..records import Run, Triple
 from ..run_folder import LAUNCH_LOG, LAUNCH_SCRIPT
 from . import moved, together
 from . import triple as rule_triple
-from .fitting import Grant
+from .fitting import NodeRequest
 
 LINE_MAX_BYTES = 8192
 """Most bytes of a task's line, far below the kernel's limit of one argument (128 KiB)."""
@@ -274,7 +274,7 @@ def interactive(wishes: Wishes, shell: str, *, whole: bool) -> list[str]:
 
 
 def triple_argv(
-    run: Run, folder: str, wishes: Wishes, directives: Sequence[Directive], asked: Grant, *, plugin: bool
+    run: Run, folder: str, wishes: Wishes, directives: Sequence[Directive], asked: NodeRequest, *, plugin: bool
 ) -> list[str]:
     """Return the command that submits a triple's job, one task per node, without options that #SBATCH lines have."""
     assert run.triple is not None

@@ -18,7 +18,7 @@ from ...core import numbers
 from ...core.errors import UsageError, shown
 from ...core.text import counted
 from ...node.records import Core
-from ..records import Place, Triple
+from ..records import ProcessPlace, Triple
 
 FORM = "[NODES,PROCESSES_PER_NODE] or [NODES,PROCESSES_PER_NODE,THREADS_PER_PROCESS], such as [2,8,5]"
 NODES_MAX = 65_536
@@ -94,7 +94,7 @@ def _wrong(text: str, why: str) -> UsageError:
 
 def lay_out(
     per_node: int, threads: int | None, cores: Sequence[Core], gpu_numa: Sequence[int | None]
-) -> tuple[Place, ...]:
+) -> tuple[ProcessPlace, ...]:
     """Return the places of `per_node` processes on `cores` (at least one, in the machine's order) and GPUs.
 
     `gpu_numa`: the NUMA node of each GPU. Process i has GPU i mod G and one block of consecutive cores. The blocks
@@ -108,7 +108,9 @@ def lay_out(
     blocks = _blocks_near_gpus(per_node, cores, gpu_numa)
     each = max(1, len(cores) // per_node) if threads is None else threads
     return tuple(
-        Place(local, local % gpus if gpus else None, tuple(sorted(cpu for core in block for cpu in core.cpus)), each)
+        ProcessPlace(
+            local, local % gpus if gpus else None, tuple(sorted(cpu for core in block for cpu in core.cpus)), each
+        )
         for local, block in enumerate(blocks)
     )
 

@@ -48,7 +48,7 @@ def test_a_description_is_taken_at_once_and_once(folder, how):
 
 def test_without_a_description_a_dry_run_is_made_once_for_each_command(folder, monkeypatch):
     asked = []
-    monkeypatch.setattr(probe, "probe", lambda argv, cwd, env: asked.append(argv) or probe.Probed(2000))
+    monkeypatch.setattr(probe, "probe", lambda argv, cwd, env: asked.append(argv) or probe.ProbeResult(2000))
     sizes = OutsideSizes("probe", {})
     key = ask(sizes, folder, "other.py")
     ask(sizes, folder, "other.py")
@@ -58,7 +58,7 @@ def test_without_a_description_a_dry_run_is_made_once_for_each_command(folder, m
 
 
 def test_a_dry_run_without_an_answer_is_said(folder, monkeypatch):
-    monkeypatch.setattr(probe, "probe", lambda argv, cwd, env: probe.Probed(None, "too slow"))
+    monkeypatch.setattr(probe, "probe", lambda argv, cwd, env: probe.ProbeResult(None, "too slow"))
     sizes = OutsideSizes("probe", {})
     ask(sizes, folder, "other.py")
     assert wait(sizes) == ([], ["a dry run gave no size: too slow"])
@@ -73,7 +73,7 @@ def test_static_runs_nothing(folder, monkeypatch):
 
 def test_so_many_commands_are_probed_and_no_more(folder, monkeypatch):
     asked = []
-    monkeypatch.setattr(probe, "probe", lambda argv, cwd, env: asked.append(argv) or probe.Probed(1))
+    monkeypatch.setattr(probe, "probe", lambda argv, cwd, env: asked.append(argv) or probe.ProbeResult(1))
     monkeypatch.setattr(outside_sizes, "PROBES_MOST", 2)
     sizes = OutsideSizes("probe", {})
     for number in range(5):

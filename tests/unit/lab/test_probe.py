@@ -124,12 +124,12 @@ def program(tmp_path):
 
 def test_the_peak_of_two_steps_is_the_answer(program):
     """10 MiB of parameters, and one batch of 5 at a time: the last one is gone when the next is counted."""
-    assert program(TRAIN) == probe.Probed(15)
+    assert program(TRAIN) == probe.ProbeResult(15)
 
 
 def test_what_stays_alive_adds_up(program):
     assert program(TRAIN.replace("for step", "kept = []\nfor step").replace("del batch", "kept.append(batch)")) == (
-        probe.Probed(20)
+        probe.ProbeResult(20)
     )
 
 

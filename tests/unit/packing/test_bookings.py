@@ -63,9 +63,9 @@ def test_two_launchers_see_each_others_bookings_and_not_their_own(tmp_path: Path
     first, second = launcher(tmp_path, "1", [GPU, OTHER]), launcher(tmp_path, "2", [GPU])
     with first.section():
         first.write({GPU: Booking(booked_mib=7000, memory_mib=5000, clients=3, tasks=2)})
-        assert first.others()[GPU] == bookings.Elsewhere()
+        assert first.others()[GPU] == bookings.OtherBookings()
     with second.section():
-        assert second.others()[GPU] == bookings.Elsewhere(7000, 5000, 3)
+        assert second.others()[GPU] == bookings.OtherBookings(7000, 5000, 3)
     with first.section():
         first.write({GPU: Booking()})
     with second.section():
@@ -93,7 +93,7 @@ def test_racing_launchers_never_book_more_than_the_gpu_has(tmp_path: Path) -> No
     assert max(sums) <= TOTAL_MIB
     last = launcher(tmp_path, "last", [GPU])
     with last.section():
-        assert last.others()[GPU] == bookings.Elsewhere()
+        assert last.others()[GPU] == bookings.OtherBookings()
     assert len(files(tmp_path)) == 1
     last.close()
 
@@ -120,7 +120,7 @@ time.sleep(600)
     other.communicate()
     time.sleep(bookings.FRESH_S + 0.1)
     with mine.section():
-        assert mine.others()[GPU] == bookings.Elsewhere()
+        assert mine.others()[GPU] == bookings.OtherBookings()
     assert len(files(tmp_path)) == 1
     mine.close()
 
@@ -145,13 +145,13 @@ def test_the_lock_outlives_the_loop_for_as_long_as_the_guard_has_it(tmp_path: Pa
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (b'{"booked_mib": 30000, "memory_mib": -1, "clients": 2}', bookings.Elsewhere(30_000, 0, 2)),
-        (b'{"booked_mib": -5, "memory_mib": 700}', bookings.Elsewhere(0, 700, 0)),
-        (b'{"booked_mib": 30000, "held_for": -1, "held_since": -1.0}', bookings.Elsewhere(30_000, 0, 0)),
+        (b'{"booked_mib": 30000, "memory_mib": -1, "clients": 2}', bookings.OtherBookings(30_000, 0, 2)),
+        (b'{"booked_mib": -5, "memory_mib": 700}', bookings.OtherBookings(0, 700, 0)),
+        (b'{"booked_mib": 30000, "held_for": -1, "held_since": -1.0}', bookings.OtherBookings(30_000, 0, 0)),
     ],
 )
 def test_a_booking_with_a_wrong_figure_still_books_its_memory(
-    tmp_path: Path, text: bytes, expected: bookings.Elsewhere
+    tmp_path: Path, text: bytes, expected: bookings.OtherBookings
 ) -> None:
     mine, other = launcher(tmp_path, "1", [GPU]), launcher(tmp_path, "2", [GPU])
     (tmp_path / f"slurm-share-{os.getuid()}" / "live" / f"2.{os.getpid()}" / "bookings.json").write_bytes(
@@ -175,6 +175,6 @@ def test_strange_files_among_the_bookings_are_passed_over(tmp_path: Path) -> Non
         strange()
         mine._count = -1
         with mine.section():
-            assert mine.others()[GPU] == bookings.Elsewhere()
+            assert mine.others()[GPU] == bookings.OtherBookings()
     other.close()
     mine.close()

@@ -116,11 +116,11 @@ class _Family(Struct):
     """Runs in a row that were too short for a sample."""
     elastic: Sizes = field(default_factory=Sizes)
     is_elastic: bool = False
-    running: dict[str, _Running] = {}
+    running: dict[str, _RunningPeak] = {}
     """`exact` of a task of this run with flat memory, or its numbers, to the task."""
 
 
-class _Running(Struct, frozen=True):
+class _RunningPeak(Struct, frozen=True):
     """A task of this run with flat memory."""
 
     numbers: line.Numbers
@@ -213,7 +213,7 @@ class Estimator:
         running = self._family(key, gpu_model).running
         name = key.exact or str(key.numbers)
         before = running.pop(name, None)
-        now = _Running(_tagged(key), peak_mib, peak_mib * self.growth(key, gpu_model, age_s))
+        now = _RunningPeak(_tagged(key), peak_mib, peak_mib * self.growth(key, gpu_model, age_s))
         running[name] = before if before is not None and before.peak > peak_mib and before.sized > now.sized else now
         if len(running) > RUNNING_MOST:
             del running[next(iter(running))]
@@ -385,7 +385,7 @@ class Estimator:
         text = f"largest of {newest} of this command" if command.runs > 1 else "one run of this command"
         return _Candidate("exact", max(command.peaks), factor, command.runs, text)
 
-    def _find_line(self, asked: _Asked) -> line.Found | None:
+    def _find_line(self, asked: _Asked) -> line.LineEstimate | None:
         group = asked.key.series or asked.key.family
         series = self._series.get((group, asked.gpu_model)) if group and asked.key.numbers else None
         return None if series is None else series.find(_tagged(asked.key), asked.family.relevance)

@@ -45,7 +45,7 @@ BATCHES = frozenset(
 """Memory is nearly a straight line in these: activations are for one sample."""
 
 
-class Found(Struct, frozen=True):
+class LineEstimate(Struct, frozen=True):
     """An estimate from runs with other numbers."""
 
     point_mib: float
@@ -132,7 +132,7 @@ class Series(Struct):
                 relevance.compare(numbers, peak, other, other_peak)
         self.runs.append((numbers, peak))
 
-    def find(self, numbers: Numbers, relevance: Relevance) -> Found | None:
+    def find(self, numbers: Numbers, relevance: Relevance) -> LineEstimate | None:
         """Return the estimate for a task; None: no run is near. Running tasks count if finished ones are too few."""
         found = _find(self.runs, numbers, relevance)
         if found is not None or not self.running:
@@ -144,7 +144,7 @@ class Series(Struct):
         return replace(found, point_mib=found.point_mib * growth, most_mib=found.most_mib * growth)
 
 
-def _find(runs: Iterable[tuple[Numbers, float]], numbers: Numbers, relevance: Relevance) -> Found | None:
+def _find(runs: Iterable[tuple[Numbers, float]], numbers: Numbers, relevance: Relevance) -> LineEstimate | None:
     wanted = relevance.relevant(numbers)
     same: list[float] = []
     lines: dict[str, dict[float, float]] = {}
@@ -169,16 +169,16 @@ def _find(runs: Iterable[tuple[Numbers, float]], numbers: Numbers, relevance: Re
         elif ratio <= REACH:
             scaled = min(scaled, peak * ratio)
     if same:
-        return Found(max(same[-10:]), "same", "", len(same))
+        return LineEstimate(max(same[-10:]), "same", "", len(same))
     rises = all(points[a] <= NEAR * points[b] for points in lines.values() for a, b in pairwise(sorted(points)))
     most = min(above, default=math.inf) if rises else math.inf  # memory falls with a number such as --tensor-parallel
     found = [_on_line(name, points, wanted[name]) for name, points in lines.items() if len(points) > 1]
     best = max((one for one in found if one is not None), key=lambda one: (one.how == "inside", one.runs), default=None)
     if best is not None:
-        return Found(min(best.point_mib, most), best.how, best.name, best.runs, most)
+        return LineEstimate(min(best.point_mib, most), best.how, best.name, best.runs, most)
     if most < math.inf and most <= scaled:
-        return Found(most, "inside", "", count, most)
-    return Found(scaled, "scaled", "", count, most) if scaled < math.inf else None
+        return LineEstimate(most, "inside", "", count, most)
+    return LineEstimate(scaled, "scaled", "", count, most) if scaled < math.inf else None
 
 
 def _ratio(wanted: Numbers, known: Numbers, differing: Iterable[str]) -> float:
@@ -191,7 +191,7 @@ def _ratio(wanted: Numbers, known: Numbers, differing: Iterable[str]) -> float:
     return ratio
 
 
-def _on_line(name: str, points: dict[float, float], x: float) -> Found | None:
+def _on_line(name: str, points: dict[float, float], x: float) -> LineEstimate | None:
     """Return the point at `x` between its two neighbours, or on the line through the two nearest ones."""
     xs = sorted(points)
     runs = len(points)
@@ -199,7 +199,7 @@ def _on_line(name: str, points: dict[float, float], x: float) -> Found | None:
     low, high = inside or ((xs[0], xs[1]) if x < xs[0] else (xs[-2], xs[-1]))
     slope = (points[high] - points[low]) / (high - low)
     if inside:
-        return Found(points[low] + slope * (x - low), "inside", name, runs)
+        return LineEstimate(points[low] + slope * (x - low), "inside", name, runs)
     if x < low:
         near = low / x if x > 0 else math.inf
         point = max(points[low] + slope * (x - low), points[low] * max(x, 0.0) / low if low > 0 else 0.0)
@@ -209,4 +209,4 @@ def _on_line(name: str, points: dict[float, float], x: float) -> Found | None:
     if near > REACH or not math.isfinite(point):
         return None
     how: How = "far" if near > 2 else "batch" if name in BATCHES else "near"
-    return Found(point, how, name, runs)
+    return LineEstimate(point, how, name, runs)

@@ -15,7 +15,7 @@ RUNS = 3
 """A smaller number is advised after this many runs with less than half of the number."""
 
 
-class _Seen(Struct):
+class _NumberRuns(Struct):
     """What is known of the numbers of one command on one GPU model."""
 
     peaks: list[int] = []
@@ -28,7 +28,7 @@ class OwnNumbers:
     """The numbers of a history, and the sentences about them."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[str, str], _Seen] = {}
+        self._seen: dict[tuple[str, str], _NumberRuns] = {}
         self._said: set[tuple[str, int, bool]] = set()
         self._notes: list[str] = []
 
@@ -43,7 +43,7 @@ class OwnNumbers:
         if not written:
             return
         of = f"of its --gpu-mem={_gib(written)}"
-        seen = self._seen.setdefault((run.exact, run.gpu_model), _Seen())
+        seen = self._seen.setdefault((run.exact, run.gpu_model), _NumberRuns())
         peak = run.peak_mib
         if is_own_memory:
             had = max(written, run.reserved_mib or 0, peak or 0)

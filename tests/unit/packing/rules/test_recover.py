@@ -3,21 +3,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.packing.records import PackSettings, Tries
-from slurm_share.packing.rules.recover import FREE_TRIES, End, Had, floor, recover
+from slurm_share.packing.rules.recover import FREE_TRIES, AttemptEnd, AttemptMemory, floor, recover
 
 LARGEST = 40000
 
 
 def had(reserved=6000, **fields):
     values = {"cap_mib": reserved, "peak_mib": reserved, "room_mib": reserved, "is_alone": False, "by_user": False}
-    return Had(reserved_mib=reserved, **{**values, **fields})
+    return AttemptMemory(reserved_mib=reserved, **{**values, **fields})
 
 
 NEW = Tries()
 
 
 def next_of(kind, what=None, tries=NEW, floor_mib=0, largest=LARGEST, **settings):
-    return recover(End(kind, "it broke", what or had(), tries, floor_mib, PackSettings(**settings), largest))
+    return recover(AttemptEnd(kind, "it broke", what or had(), tries, floor_mib, PackSettings(**settings), largest))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_every_task_ends_after_a_bounded_number_of_attempts(kinds, retries, oom_
     for kind in kinds:
         attempts += 1
         what = had(room, is_alone=alone, room_mib=room)
-        coming = recover(End(kind, "", what, tries, needs, settings, 80000))
+        coming = recover(AttemptEnd(kind, "", what, tries, needs, settings, 80000))
         if not coming.is_retried:
             break
         if coming.tries.own_memory > tries.own_memory:

@@ -9,7 +9,7 @@ from slurm_share.packing.records import EndFacts, GpuFacts, Tries
 from slurm_share.packing.rules.slots import (
     Allowance,
     Budget,
-    Need,
+    RetryNeed,
     SlotPolicy,
     allowance,
     fits,
@@ -40,7 +40,7 @@ def after_memory(made, need, gpu=0, peak=None, wanted=None, kind="gpu memory"):
     allowed = made.larger_allowance(gpu, need)
     coming = made.recover(kind, need, made.had(gpu, need, allowed, peak, wanted))
     made.learn(gpu, allowed, coming.floor_mib)
-    return Need(coming.tries, coming.floor_mib, coming.wants_alone or allowed is not None), coming.is_retried
+    return RetryNeed(coming.tries, coming.floor_mib, coming.wants_alone or allowed is not None), coming.is_retried
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def after_memory(made, need, gpu=0, peak=None, wanted=None, kind="gpu memory"):
 )
 def test_first_a_larger_cap_then_the_gpu_alone(budget, wanted, expected):
     made = policy(budget)
-    assert allowance(budget, Need()) == Allowance(budget.cap_mib, budget.cap_mib)
-    need, is_retried = after_memory(made, Need(), wanted=wanted)
+    assert allowance(budget, RetryNeed()) == Allowance(budget.cap_mib, budget.cap_mib)
+    need, is_retried = after_memory(made, RetryNeed(), wanted=wanted)
     assert is_retried
     assert allowance(budget, need) == expected
     alone, _ = after_memory(made, need, wanted=wanted)
@@ -66,7 +66,7 @@ def test_first_a_larger_cap_then_the_gpu_alone(budget, wanted, expected):
 
 def test_every_failure_costs_a_retry():
     made = policy(GPU, retries=3)
-    need = Need()
+    need = RetryNeed()
     for kind in ("device", "neighbour's fault", "failed"):
         need, is_retried = after_memory(made, need, kind=kind)
         assert is_retried
@@ -77,13 +77,13 @@ def test_every_failure_costs_a_retry():
 @pytest.mark.parametrize(
     ("budgets", "need", "expected"),
     [
-        ([GPU], Need(), True),
-        ([GPU], Need(Tries(own_memory=1), 6646), True),
-        ([GPU], Need(Tries(own_memory=2), 6646, wants_alone=True), False),
-        ([ONE], Need(), False),
-        ([ONE, GPU], Need(), True),  # the other GPU has more
-        ([OVER], Need(), True),  # its neighbours may have had its memory
-        ([OVER], Need(Tries(own_memory=2), 1, wants_alone=True), False),
+        ([GPU], RetryNeed(), True),
+        ([GPU], RetryNeed(Tries(own_memory=1), 6646), True),
+        ([GPU], RetryNeed(Tries(own_memory=2), 6646, wants_alone=True), False),
+        ([ONE], RetryNeed(), False),
+        ([ONE, GPU], RetryNeed(), True),  # the other GPU has more
+        ([OVER], RetryNeed(), True),  # its neighbours may have had its memory
+        ([OVER], RetryNeed(Tries(own_memory=2), 1, wants_alone=True), False),
     ],
 )
 def test_a_retry_cannot_help_after_an_attempt_that_had_all(budgets, need, expected):
@@ -96,16 +96,16 @@ def test_nothing_starts_for_which_the_sum_of_the_caps_has_no_room():
     larger = Allowance(6646, 6646)
     assert fits(GPU, [6646] * 11, larger)
     assert not fits(GPU, [6646] * 12, larger)
-    assert not fits(GPU, [6646] * 12, allowance(GPU, Need()))
+    assert not fits(GPU, [6646] * 12, allowance(GPU, RetryNeed()))
     assert fits(GPU, [3323] * 22, larger)
     assert not fits(GPU, [3323] * 23, larger)
 
 
 def test_alone_is_alone_and_an_empty_gpu_takes_anything():
-    alone = allowance(GPU, Need(Tries(own_memory=2), 6646, wants_alone=True))
+    alone = allowance(GPU, RetryNeed(Tries(own_memory=2), 6646, wants_alone=True))
     assert fits(GPU, [], alone)
     assert not fits(GPU, [1], alone)
-    assert not fits(GPU, [alone.booked_mib], allowance(GPU, Need()))
+    assert not fits(GPU, [alone.booked_mib], allowance(GPU, RetryNeed()))
     assert fits(Budget(50_000, 40_000, 2, is_whole=True), [], Allowance(50_000, 50_000))
 
 
@@ -117,7 +117,7 @@ def test_alone_is_alone_and_an_empty_gpu_takes_anything():
 )
 def test_each_attempt_has_more_than_the_one_before_until_there_is_no_more(cap, slots, wanted, is_whole):
     budget = Budget(cap, cap * slots, slots, is_whole)
-    made, need, before = policy(budget), Need(), 0
+    made, need, before = policy(budget), RetryNeed(), 0
     for failures in range(4):
         now = allowance(budget, need)
         size = budget.total_mib if now.cap_mib is None else now.cap_mib
@@ -133,7 +133,7 @@ def test_each_attempt_has_more_than_the_one_before_until_there_is_no_more(cap, s
 
 def test_without_caps_the_second_attempt_waits_for_memory_and_the_third_has_the_gpu_alone():
     made = SlotPolicy({}, gpus(2), 9, has_known=False)
-    need, is_retried = after_memory(made, Need(), peak=2400)
+    need, is_retried = after_memory(made, RetryNeed(), peak=2400)
     assert (is_retried, need.wants_alone, need.known_mib) == (True, False, 2400)
     need, is_retried = after_memory(made, need, peak=2400)
     assert (is_retried, need.wants_alone) == (True, True)
@@ -142,7 +142,7 @@ def test_without_caps_the_second_attempt_waits_for_memory_and_the_third_has_the_
     assert made.reserved == 1
     assert made.may_try_without_cap(1, need, 0)
     assert not made.may_try_without_cap(1, need, 1)
-    assert not made.may_try_without_cap(1, Need(), 0)
+    assert not made.may_try_without_cap(1, RetryNeed(), 0)
     assert not after_memory(made, need)[1]
 
 
@@ -173,7 +173,7 @@ def test_a_log_is_believed_as_long_as_another_gpu_is_left():
 
 def test_a_need_that_nothing_has_shown_is_not_known():
     made = SlotPolicy({}, gpus(1), 9, has_known=False)
-    need, _ = after_memory(made, Need())
+    need, _ = after_memory(made, RetryNeed())
     assert need.known_mib is None
 
 
@@ -192,7 +192,7 @@ def test_a_cap_is_too_small_when_more_died_of_it_than_were_done(failures, done, 
     told = [made.learn(0, None, 6646) for _ in range(failures)]
     assert made.is_too_small is expected
     assert any(told) is (failures >= 3 and done < failures)
-    assert made.larger_allowance(0, Need()) == (Allowance(6646, 6646) if expected else None)
+    assert made.larger_allowance(0, RetryNeed()) == (Allowance(6646, 6646) if expected else None)
 
 
 def test_the_need_is_the_largest_that_was_seen():

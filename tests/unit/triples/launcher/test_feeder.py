@@ -3,7 +3,7 @@
 import pytest
 
 from slurm_share.packing.records import Tries
-from slurm_share.packing.rules.slots import Need, need_of
+from slurm_share.packing.rules.slots import RetryNeed, need_of
 from slurm_share.triples.launcher.claims import Claims
 from slurm_share.triples.launcher.feeder import Feeder, known_needs
 from slurm_share.triples.records import Ended, Run
@@ -56,15 +56,15 @@ def test_two_nodes_share_a_queue_and_no_task(tmp_path):
 def test_a_failed_attempt_comes_again():
     feeder = Feeder(a_run(1, 1, retries=2), range(1), set(), None)
     one = feeder.next(0, always)
-    assert feeder.again(one, "failed", Need())
-    assert shown(feeder.next(0, always)) == (0, 2, "failed", Need())
+    assert feeder.again(one, "failed", RetryNeed())
+    assert shown(feeder.next(0, always)) == (0, 2, "failed", RetryNeed())
     assert feeder.next(0, always) is None
 
 
 def test_waiting_for_memory_is_no_attempt():
     feeder = Feeder(a_run(2, 1, retries=1), range(1), set(), None)
     one = feeder.next(0, always)
-    assert feeder.again(one, "gpu memory", Need(Tries(own_memory=1), 2400))
+    assert feeder.again(one, "gpu memory", RetryNeed(Tries(own_memory=1), 2400))
 
     def no_room(one):
         return one.after != "gpu memory"
@@ -73,11 +73,11 @@ def test_waiting_for_memory_is_no_attempt():
     for _ in range(10):
         assert feeder.next(0, no_room) is None
     assert feeder.waiting == 1
-    assert shown(feeder.next(0, always)) == (0, 2, "gpu memory", Need(Tries(own_memory=1), 2400))
+    assert shown(feeder.next(0, always)) == (0, 2, "gpu memory", RetryNeed(Tries(own_memory=1), 2400))
 
 
 def test_what_ran_out_of_memory_in_an_earlier_job_is_known():
-    known = {1: Need(Tries(own_memory=1), 6646)}
+    known = {1: RetryNeed(Tries(own_memory=1), 6646)}
     feeder = Feeder(a_run(3, 1), range(1), set(), None, known)
 
     def no_room(one):
@@ -86,17 +86,17 @@ def test_what_ran_out_of_memory_in_an_earlier_job_is_known():
     found = [feeder.next(0, no_room) for _ in range(4)]
     assert [None if one is None else one.task for one in found] == [0, None, 2, None]
     assert (feeder.waiting, feeder.memory_failures, feeder.left()) == (1, 1, 0)
-    assert shown(feeder.next(0, always)) == (1, 1, "gpu memory", Need(Tries(own_memory=1), 6646))
+    assert shown(feeder.next(0, always)) == (1, 1, "gpu memory", RetryNeed(Tries(own_memory=1), 6646))
 
 
 def test_nothing_starts_after_closing():
     feeder = Feeder(a_run(4, 1, retries=5), range(1), set(), None)
     one = feeder.next(0, always)
-    assert feeder.again(one, "failed", Need())
+    assert feeder.again(one, "failed", RetryNeed())
     feeder.closed = True
     assert feeder.next(0, always) is None
     assert feeder.waiting == 0
-    assert not feeder.again(one, "failed", Need())
+    assert not feeder.again(one, "failed", RetryNeed())
 
 
 def test_what_is_left_is_counted():

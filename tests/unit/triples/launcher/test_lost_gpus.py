@@ -8,9 +8,9 @@ from slurm_share.core.errors import LaunchError
 from slurm_share.node.records import Gpu
 from slurm_share.share import visible_gpus
 from slurm_share.triples.launcher.pack_gpus import size_notes
-from slurm_share.triples.launcher.slot_assignment import Here, without_lost
+from slurm_share.triples.launcher.slot_assignment import LauncherJob, without_lost
 
-HERE = Here(node="n1", index=0, count=1, job="local-1")
+HERE = LauncherJob(node="n1", index=0, count=1, job="local-1")
 WELL = tuple(Gpu(f"GPU-{index}", index, index, "H100", 81920) for index in (0, 2))
 LOST = Gpu("GPU-unknown-1", 1, None, "unknown", None, problem="GPU is lost")
 ALL = (WELL[0], LOST, WELL[1])

@@ -282,7 +282,7 @@ def test_a_share_that_was_written_caps(prepare, daemons):
 def test_the_path_of_a_socket_fits(monkeypatch):
     monkeypatch.setattr(os, "getuid", lambda: 2**32 - 2)
     monkeypatch.setattr(os, "getpid", lambda: 2**22)
-    here = slot_assignment.Here(node="n1", index=0, count=1, job="4294967293.99999", job_id=4294967293)
+    here = slot_assignment.LauncherJob(node="n1", index=0, count=1, job="4294967293.99999", job_id=4294967293)
     folder = slot_assignment.own_host(Paths(), Settings(), here).own_folder
     assert str(folder).startswith("/tmp/slurm-share-4294967294-4294967293.99999.")
     control.check_pipe(f"{folder}/{Paths().mps_pipe(0, uuid(0)).name}")

@@ -18,7 +18,7 @@ from slurm_share.packing.speed_records import Rate
 from slurm_share.triples.launcher import rates as module
 from slurm_share.triples.launcher.rates import Rates
 from slurm_share.triples.rates_file import read_rates
-from slurm_share.triples.records import Place, Run, Triple, Worker
+from slurm_share.triples.records import ProcessPlace, Run, Triple, Worker
 
 GPUS = ("GPU-a", "GPU-a", "GPU-b")
 
@@ -63,7 +63,7 @@ class Desk:
             name="t", command=("/t",), cwd="/", triple=Triple(1, 3), processes=3, tasks=3, progress=progress,
             rate_window_s=10.0,
         )  # fmt: skip
-        workers = [Worker(number, Place(number, None, (0,), 1)) for number in range(3)]
+        workers = [Worker(number, ProcessPlace(number, None, (0,), 1)) for number in range(3)]
         node: Any = SimpleNamespace(live=LiveFolder(tmp, "12"), job="12", name="n1", workers=workers)
         self.rates = Rates(run, node, self.said.append)
         self.strategy = Strategy()

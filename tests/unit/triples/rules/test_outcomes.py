@@ -5,7 +5,7 @@ import pytest
 from slurm_share.node.records import MemoryLimit
 from slurm_share.packing import Budget
 from slurm_share.triples.rules.outcomes import (
-    Lost,
+    MemoryFailure,
     gpu_memory_advice,
     gpu_memory_text,
     host_memory_advice,
@@ -68,34 +68,34 @@ ALONE = "alone on a GPU, where tasks can have 79769 MiB; make tasks smaller (for
     ("lost", "expected"),
     [
         (
-            [Lost(3323, 6000)] * 48,
+            [MemoryFailure(3323, 6000)] * 48,
             "48 tasks ran out of GPU memory under a cap of 3323 MiB and need at least 6000 MiB; write "
             f"--share-gpu=mem=6G and at most 24 processes on a node, or {RETRIES}",
         ),
         (
-            [Lost(3323)],
+            [MemoryFailure(3323)],
             "1 task ran out of GPU memory under a cap of 3323 MiB; write fewer processes on a node, "
             f"--share-gpu=mem=SIZE with more than 3323M, or {RETRIES}",
         ),
         (
-            [Lost(3323, 90_000)],
+            [MemoryFailure(3323, 90_000)],
             "1 task ran out of GPU memory under a cap of 3323 MiB and needs at least 90000 MiB, more than the 79769 "
             "MiB that a GPU of this node has for tasks",
         ),
         (
-            [Lost(6646, was_alone=True)],
+            [MemoryFailure(6646, was_alone=True)],
             f"1 task ran out of GPU memory under a cap of 6646 MiB, and {ALONE}",
         ),
         # Tasks that began alone, since those before them had shown that the caps are too small
-        ([Lost(None, 90_000, was_alone=True)] * 2, f"2 tasks ran out of GPU memory {ALONE}"),
+        ([MemoryFailure(None, 90_000, was_alone=True)] * 2, f"2 tasks ran out of GPU memory {ALONE}"),
         (
-            [Lost(1_048_576), Lost(None, was_alone=True), Lost(3323, was_alone=True)],
+            [MemoryFailure(1_048_576), MemoryFailure(None, was_alone=True), MemoryFailure(3323, was_alone=True)],
             "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or "
             f"{RETRIES}; 2 more ran out of GPU memory {ALONE}",
         ),
         # --share-gpu=mem=1T: there is no larger cap
         (
-            [Lost(1_048_576)],
+            [MemoryFailure(1_048_576)],
             "1 task ran out of GPU memory under a cap of 1048576 MiB; write fewer processes on a node or " + RETRIES,
         ),
     ],
@@ -106,7 +106,7 @@ def test_the_way_out_is_a_line_to_write(lost, expected):
 
 def test_where_all_fit_with_the_right_cap_the_line_is_that_cap():
     budget = Budget(500, 79769, 8, is_whole=True)
-    assert "; write --share-gpu=mem=900M, or --retries 2" in gpu_memory_advice([Lost(500, 900)], [budget], 0)
+    assert "; write --share-gpu=mem=900M, or --retries 2" in gpu_memory_advice([MemoryFailure(500, 900)], [budget], 0)
 
 
 PART = Budget(19942, 19942, 1, is_whole=False)
@@ -117,16 +117,16 @@ PART = Budget(19942, 19942, 1, is_whole=False)
     ("budget", "lost", "options", "words"),
     [
         # --share-gpu=2 and one process on each GPU: fewer processes would change nothing.
-        (Budget(39884, 79769, 1, is_whole=True), Lost(39884), {"is_number_fixed": True},
+        (Budget(39884, 79769, 1, is_whole=True), MemoryFailure(39884), {"is_number_fixed": True},
          f"write a smaller number in --share-gpu=N, --share-gpu=mem=SIZE with more than 39884M, or {RETRIES}"),
-        (Budget(39884, 79769, 1, is_whole=True), Lost(39884, 60_000), {"is_number_fixed": True},
+        (Budget(39884, 79769, 1, is_whole=True), MemoryFailure(39884, 60_000), {"is_number_fixed": True},
          f"write --share-gpu=mem=59G, or {RETRIES}"),
         # After two retries a task has had all; one that had not (--max-failures) needs no third.
-        (GPU, Lost(3323), {"retries": 2},
+        (GPU, MemoryFailure(3323), {"retries": 2},
          "write fewer processes on a node or --share-gpu=mem=SIZE with more than 3323M"),
-        (PART, Lost(19942), {"is_number_fixed": True},
+        (PART, MemoryFailure(19942), {"is_number_fixed": True},
          "all that the job's part of a GPU gives; write a smaller number in --share-gpu=N, or make tasks smaller"),
-        (PART, Lost(19942), {},
+        (PART, MemoryFailure(19942), {},
          "all that the job's part of a GPU gives; write fewer processes on a node, or make tasks smaller"),
     ],
 )  # fmt: skip

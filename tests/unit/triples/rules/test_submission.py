@@ -18,7 +18,7 @@ from slurm_share.core.records import ShareRequest
 from slurm_share.slurm.records import NodeKind
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import fitting, submission
-from slurm_share.triples.rules.fitting import Grant, Sharing
+from slurm_share.triples.rules.fitting import NodeRequest, Sharing
 from slurm_share.triples.rules.submission import Directive, Wishes
 
 
@@ -338,21 +338,26 @@ def test_a_share_without_room_or_form_is_refused(written: str, gpus: int | None,
 @pytest.mark.parametrize(
     ("triple", "gpus", "kinds", "expected"),
     [
-        (Triple(1, 8), (), (V2,), Grant()),
-        (Triple(1, 8), (), (V2, A4), Grant()),  # one node: whatever it has
-        (Triple(1, 8), (("", 2),), (V2,), Grant((("", 2),))),  # all it has
-        (Triple(1, 8), (("", 1),), (V2,), Grant((("", 1),), 20)),
-        (Triple(1, 8), (("a100", 3),), (A4,), Grant((("a100", 3),), 48)),
-        (Triple(1, 8), (("", 2),), (V2, A4), Grant((("", 2),), 32)),  # the fewest CPUs that go with two GPUs
-        (Triple(1, 8), (("", 1),), (kind("s", cpus=2),), Grant((("", 1),))),  # one task and one GPU is a part of it
-        (Triple(1, 8), (("", 1),), (), Grant((("", 1),))),
+        (Triple(1, 8), (), (V2,), NodeRequest()),
+        (Triple(1, 8), (), (V2, A4), NodeRequest()),  # one node: whatever it has
+        (Triple(1, 8), (("", 2),), (V2,), NodeRequest((("", 2),))),  # all it has
+        (Triple(1, 8), (("", 1),), (V2,), NodeRequest((("", 1),), 20)),
+        (Triple(1, 8), (("a100", 3),), (A4,), NodeRequest((("a100", 3),), 48)),
+        (Triple(1, 8), (("", 2),), (V2, A4), NodeRequest((("", 2),), 32)),  # the fewest CPUs that go with two GPUs
+        (
+            Triple(1, 8),
+            (("", 1),),
+            (kind("s", cpus=2),),
+            NodeRequest((("", 1),)),
+        ),  # one task and one GPU is a part of it
+        (Triple(1, 8), (("", 1),), (), NodeRequest((("", 1),))),
     ],
 )
 def test_a_share_on_some_gpus_gets_cpus_in_proportion(
-    triple: Triple, gpus: tuple[tuple[str, int], ...], kinds: tuple[NodeKind, ...], expected: Grant
+    triple: Triple, gpus: tuple[tuple[str, int], ...], kinds: tuple[NodeKind, ...], expected: NodeRequest
 ) -> None:
     assert fitting.grant(triple, gpus, kinds, ShareRequest(4)) == expected
-    assert fitting.grant(triple, gpus, kinds, None) == Grant(gpus)  # without a share, nodes are whole
+    assert fitting.grant(triple, gpus, kinds, None) == NodeRequest(gpus)  # without a share, nodes are whole
 
 
 def test_several_unlike_nodes_have_as_many_gpus_as_the_one_with_fewest() -> None:
@@ -409,7 +414,9 @@ def test_a_number_of_the_users_is_not_computed() -> None:
 # ---- sbatch ----
 
 
-def words(wishes: Wishes, grant: Grant, *lines: str, plugin: bool = True, share: ShareRequest | None = None) -> str:
+def words(
+    wishes: Wishes, grant: NodeRequest, *lines: str, plugin: bool = True, share: ShareRequest | None = None
+) -> str:
     directives = submission.parse_directives(lines)
     argv = submission.triple_argv(run(share=share), "/home/x/LLSUB.1", wishes, directives, grant, plugin=plugin)
     return " ".join(argv)
@@ -419,17 +426,17 @@ ENDS = " --output=/home/x/LLSUB.1/llsub-triple-mode-launch.log-%j /home/x/LLSUB.
 
 
 def test_a_triple_is_one_task_on_each_of_its_whole_nodes() -> None:
-    assert words(Wishes(), Grant()) == (
+    assert words(Wishes(), NodeRequest()) == (
         "sbatch --parsable --nodes=2 --ntasks=2 --ntasks-per-node=1 --exclusive --mem=0 --job-name=task.sh "
         "--comment=llsub [2,8,1]" + ENDS
     )
-    assert "--share-gpu" not in words(Wishes(), Grant(), plugin=False, share=ShareRequest(4))
-    argv = submission.triple_argv(run(), "/x/50%j/LLSUB.1", Wishes(), (), Grant(), plugin=False)
+    assert "--share-gpu" not in words(Wishes(), NodeRequest(), plugin=False, share=ShareRequest(4))
+    argv = submission.triple_argv(run(), "/x/50%j/LLSUB.1", Wishes(), (), NodeRequest(), plugin=False)
     assert "--output=/x/50%%j/LLSUB.1/llsub-triple-mode-launch.log-%j" in argv
 
 
 def test_a_share_on_some_gpus_is_not_exclusive() -> None:
-    found = words(Wishes(partition="p", time="5"), Grant((("volta", 1),), 20), share=ShareRequest(8, 1024))
+    found = words(Wishes(partition="p", time="5"), NodeRequest((("volta", 1),), 20), share=ShareRequest(8, 1024))
     assert found == (
         "sbatch --parsable --nodes=2 --ntasks-per-node=20 --gres=gpu:volta:1 --share-gpu=8,mem=1024M "
         "--job-name=task.sh --comment=llsub [2,8,1] --partition=p --time=5" + ENDS
@@ -439,7 +446,7 @@ def test_a_share_on_some_gpus_is_not_exclusive() -> None:
 def test_the_scripts_lines_win_over_llsubs_options_but_not_over_the_triple() -> None:
     wishes = Wishes(partition="p", time="5", job_name="j", options=("--nice=5",))
     lines = ("-p other -t 7 -J own --mem=4G -N9 -n99 --gres=gpu:1 --share-gpu=8",)
-    found = words(wishes, Grant((("", 1),)), *lines, share=ShareRequest(8))
+    found = words(wishes, NodeRequest((("", 1),)), *lines, share=ShareRequest(8))
     assert "--nodes=2 --ntasks=2" in found
     assert "--nice=5" in found
     for word in ("--partition", "--time", "--job-name", "--mem", "--gres", "--share-gpu"):
