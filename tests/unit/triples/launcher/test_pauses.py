@@ -103,7 +103,7 @@ class Stand:
     def task(self, number: int, pid: int, worker: int = 0) -> Any:
         self.table.begin(worker, number, 1, 100.0, 7.0)
         self.table.pid_of(worker).value = pid
-        return SimpleNamespace(worker=worker, pid=pid, turn=SimpleNamespace(task=number))
+        return SimpleNamespace(worker=worker, pid=pid, task=number)
 
 
 @pytest.fixture
