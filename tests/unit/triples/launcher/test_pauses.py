@@ -204,12 +204,14 @@ def test_when_loop_and_guard_are_killed_the_watchdog_ends_what_is_paused(begin: 
     time.sleep(0.3)
     launcher = os.fork()
     if launcher == 0:
-        made = Stand(3)
-        made.pauses.pause(made.task(5, paused.pid, 0))
-        made.task(6, runs.pid, 1)
-        made.task(7, other.pid, 2)
-        made.table.pause(2, 4711)
-        os.kill(os.getpid(), signal.SIGKILL)
+        try:
+            made = Stand(3)
+            made.pauses.pause(made.task(5, paused.pid, 0))
+            made.task(6, runs.pid, 1)
+            made.task(7, other.pid, 2)
+            made.table.pause(2, 4711)
+        finally:  # also after an exception, which must not go on as a second pytest
+            os.kill(os.getpid(), signal.SIGKILL)
     os.waitpid(launcher, 0)
     assert paused.wait(PATIENCE_S) == (-signal.SIGKILL if is_deaf else -signal.SIGTERM)
     assert (runs.poll(), other.poll()) == (None, None)
