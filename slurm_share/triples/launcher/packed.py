@@ -267,8 +267,9 @@ class PackStrategy(strategy.Strategy):
         return True
 
     def _put_out(self, uuid: str, why: str, now: float) -> None:
+        before = self.board.unusable
         self.board.out_of_service(uuid, why, now)
-        self.say(f"{why}; no further task starts on GPU {self._place[uuid]} of {self.node.name}")
+        self._say_changes(before, why)
 
     def _say_changes(self, before: frozenset[str], why: str) -> None:
         """Log which GPUs have left the service, or are back in it. `before`: those that were out of it."""
