@@ -107,7 +107,8 @@ def _forget(arguments: argparse.Namespace, folder: Path) -> int:
 
 def list_lines(found: history_queries.HistorySummary, short: int, width: int) -> list[str]:
     """Return the table of families as lines."""
-    passed = f"{counted(found.passed_over, 'line')} of the history cannot be read and is ignored"
+    are = "is" if found.passed_over == 1 else "are"
+    passed = f"{counted(found.passed_over, 'line')} of the history cannot be read and {are} ignored"
     if not found.families:
         empty = "the history has no finished tasks; llsub --pack records them"
         return [empty, *([passed] if found.passed_over else [])]

@@ -146,9 +146,9 @@ def test_a_history_that_cannot_be_used_is_named(project, capsys):
 def test_lines_that_cannot_be_read_are_counted(project, capsys):
     (file,) = history.find_folder().iterdir()
     with open(file, "ab") as opened:
-        opened.write(b"torn\n")
+        opened.write(b"torn\ntorn\n")
     assert main.main(["pack", "history"]) == 0
-    assert "1 line of the history cannot be read" in capsys.readouterr().out
+    assert "2 lines of the history cannot be read and are ignored" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
