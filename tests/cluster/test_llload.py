@@ -190,7 +190,7 @@ def test_slurm_without_the_usual_layout_of_its_json(cluster: Cluster) -> None:
     try:
         job = cluster.sbatch("alice", TASK, "--share-gpu=4", "-wn2", "-o", "out-%j.log")
         cluster.wait_running(job)
-        assert [one["job_id"] for one in survey(cluster)["jobs"]] == [job]
+        assert job in [one["job_id"] for one in survey(cluster)["jobs"]]
         script = f"from slurm_share.triples import job_output; print(job_output.read_files({job}).stdout)"
         said = cluster.as_user("alice", ["/opt/slurm-share/bin/python3", "-c", script], check=True).stdout
         assert said == f"/home/alice/out-{job}.log\n"

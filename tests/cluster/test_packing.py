@@ -106,7 +106,8 @@ def test_two_nodes_that_share_a_list_learn_how_many_tasks_have_room(cluster: Clu
     )
     assert made.wait() == "COMPLETED", made.log()
     assert "no number of tasks at once was measured" not in made.log()
-    assert re.search(r"^slurm-share launch: +4 +2 ", made.log(), re.MULTILINE), made.log()
+    more = r"^slurm-share launch: +[48] +[24] |goes on with [48],"  # tried, or known to have room
+    assert re.search(more, made.log(), re.MULTILINE), made.log()
 
 
 def test_a_small_task_that_ends_first_does_not_size_larger_ones_of_its_script(cluster: Cluster) -> None:
