@@ -420,7 +420,9 @@ def test_the_code_of_abort_is_the_code_of_the_run(program, code, seen):
     said = run("-n", "3", path)
     assert said.returncode == seen, said
     assert f"rank 1 called abort({code})" in said.stderr.splitlines()[-1]
-    assert said.stderr.count(f"ends: rank 1 ended the run with code {code}\n") == 2
+    # One of the others may learn of the end of rank 1's process before it learns of the call.
+    assert said.stderr.count("ends: rank 1 ") == 2
+    assert f"ends: rank 1 ended the run with code {code}\n" in said.stderr
 
 
 def test_a_ring_of_receives_is_named_by_all_four_ranks(program):
