@@ -590,6 +590,8 @@ class Board:
             return None
         if waiting.ask.key != ended.ask.key and not self._is_alike(waiting, ended):
             return None
+        if not self.settings.keep_going and self.queue.view(waiting).hopeless:
+            return None  # a decision gives it up
         task = waiting.ask.task
         start = Start(
             task=task,
