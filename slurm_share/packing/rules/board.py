@@ -588,10 +588,11 @@ class Board:
         ended, waiting = self._vacant.pop(), self.queue.first()
         if waiting is None or not self._repeats(waiting.ask, ended, now_s):
             return None
+        self.queue.refresh(waiting)
+        if waiting.hopeless and not self.settings.keep_going:
+            return None  # a decision gives it up
         if waiting.ask.key != ended.ask.key and not self._is_alike(waiting, ended):
             return None
-        if not self.settings.keep_going and self.queue.view(waiting).hopeless:
-            return None  # a decision gives it up
         task = waiting.ask.task
         start = Start(
             task=task,
@@ -631,8 +632,7 @@ class Board:
         return not any(self.speeds.is_refused(ask.key, one.ask.key) for one in gpu.running.values())
 
     def _is_alike(self, waiting: Attempt, ended: Attempt) -> bool:
-        """Return whether a waiting task has the same estimate as a done one."""
-        self._estimates.update(waiting)
+        """Return whether a waiting task with current estimates has the same one as a done one."""
         found, before = dict(waiting.estimates).get(self.facts[ended.gpus[0]].model), ended.estimate
         return found is not None and (
             (found.source, found.safe_mib, found.floor_mib) == (before.source, before.safe_mib, before.floor_mib)

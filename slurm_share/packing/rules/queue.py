@@ -102,11 +102,15 @@ class Queue:
 
     def view(self, attempt: Attempt) -> WaitingView:
         """Return the view of a waiting attempt with current estimates, and why it is given up."""
+        self.refresh(attempt)
+        return attempt.render_waiting()
+
+    def refresh(self, attempt: Attempt) -> None:
+        """Bring the estimates of a waiting attempt up to date, and why it is given up."""
         self._estimates.update(attempt)
         why = self._dead.why_hopeless(attempt)
         if why != attempt.hopeless:
             attempt.hopeless, attempt.waiting_view = why, None
-        return attempt.render_waiting()
 
     # ---- What is learned ----
 

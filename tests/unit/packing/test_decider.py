@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packing_values import facts, gpu_load, is_replayable
+from packing_values import facts, gpu_load, is_replayable, oom
 
 from slurm_share.core.errors import StateError
 from slurm_share.core.live import LiveFolder
@@ -130,6 +130,21 @@ def test_no_place_is_taken_where_fewer_tasks_are_to_run(node: Callable[..., Node
     made.board.limit(None)
     assert set(made.starts(0.7)) == {4}
     assert is_replayable(made.entries())
+
+
+def test_a_task_like_dead_ones_takes_no_place(node: Callable[..., Node]) -> None:
+    made = node(workers=1, gpus=[facts(0, is_mps=True)])
+    for task, exact in enumerate(("a", "b", "c", "small", "smaller", "a")):
+        made.add(task, exact=exact)
+    while (task := next(iter(made.starts(0.0)))) < 3:
+        made.board.ended(oom(task, 0.0))  # until a GPU to itself was too small
+    made.end(3, 0.1)
+    (start,) = made.decider.decide(0.1)
+    assert (start.task, start.why) == (4, "in the place of task 3")  # type: ignore[union-attr]
+    made.end(4, 0.2)
+    (end,) = made.decider.decide(0.2)
+    assert isinstance(end, GiveUp)
+    assert (end.task, end.outcome) == (5, "given up")
 
 
 def test_after_a_second_the_same_command_is_decided_anew(node: Callable[..., Node]) -> None:
