@@ -13,9 +13,12 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ..core.errors import UsageError, shown
+
+if TYPE_CHECKING:
+    from _csv import Reader
 
 LINE_MOST_BYTES = 64 << 10
 LINES_MOST = 20_000_000
@@ -79,7 +82,13 @@ def _lines(path: Path) -> Iterator[str]:
 
 def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield the non-empty rows of a CSV file with their line numbers. Raises TraceError."""
-    reader = csv.reader(_lines(path))
+    for number, row in read_rows(path, csv.reader(_lines(path))):
+        if row:
+            yield number, [field.strip() for field in row]
+
+
+def read_rows(path: Path, reader: Reader) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV reader of the file `path` with their line numbers. Raises TraceError."""
     while True:
         try:
             row = next(reader)
@@ -87,8 +96,7 @@ def csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             return
         except csv.Error as error:
             raise TraceError(path, reader.line_num, f"this is not a row of a CSV file ({error})") from error
-        if row:
-            yield reader.line_num, [field.strip() for field in row]
+        yield reader.line_num, row
 
 
 def named_rows(path: Path, needed: Sequence[str], publisher: str) -> Iterator[tuple[int, dict[str, str]]]:

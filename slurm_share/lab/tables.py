@@ -10,7 +10,7 @@ import codecs
 import csv
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -19,7 +19,7 @@ from ..core import text_files
 from ..core.errors import quoted, shown
 from ..packing.history_records import MIB_MOST
 from . import recorded
-from .log_text import TraceError
+from .log_text import TraceError, read_rows
 
 FILE_MOST_BYTES = 64 << 20
 COLUMNS_MOST = 1000
@@ -116,7 +116,8 @@ def read(file: Path) -> CsvTable:
     between = max(",;\t", key=first.count)
     if not first.count(between):
         raise TraceError(file, 1, "the first line has to name columns, with commas between; it has one field")
-    rows = list(_rows(file, lines, between))
+    reader = csv.reader(lines, delimiter=between, skipinitialspace=True)
+    rows = [(line, row) for line, row in read_rows(file, reader) if any(field.strip() for field in row)]
     if not rows:
         raise TraceError(file, 1, "the first line has to name columns, and all its fields are empty")
     header = tuple(name.strip() for name in rows[0][1])
@@ -132,19 +133,6 @@ def read(file: Path) -> CsvTable:
     if not found:
         raise TraceError(file, None, "it has no row below the names of the columns")
     return CsvTable(file, header, found, has_decimal_commas=between == ";")
-
-
-def _rows(file: Path, lines: Sequence[str], between: str) -> Iterator[tuple[int, list[str]]]:
-    reader = csv.reader(lines, delimiter=between, skipinitialspace=True)
-    while True:
-        try:
-            row = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            raise TraceError(file, reader.line_num, f"this is not a row of a CSV file ({error})") from error
-        if any(field.strip() for field in row):
-            yield reader.line_num, row
 
 
 def plain_name(name: str) -> str:
