@@ -62,7 +62,7 @@ class AppendFile:
         self._most_bytes, self._flush = most_bytes, flush
         self._is_locked = False
         self._end: int | None = None
-        """Of a held file: its size after this process has written, which saves looking; None: it is not known."""
+        """The size of a held file after this process has written, so that it need not be read; None: not known."""
         self.fd = os.open(file, _FLAGS, mode, dir_fd=folder)
         try:
             if not stat.S_ISREG(os.fstat(self.fd).st_mode):

@@ -48,7 +48,7 @@ class PairTable(Struct, frozen=True):
     speeds: Mapping[tuple[str, str], float]
     """(kind, neighbour) -> speed of the kind over its speed alone; missing pairs are filled."""
     memory_mib: Mapping[str, int]
-    """Of the kinds whose memory is known."""
+    """Kind -> memory of a task, MiB, for the kinds whose memory is known."""
     notes: tuple[str, ...]
 
     @property

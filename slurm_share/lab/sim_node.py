@@ -123,7 +123,7 @@ class SimGpu(Struct, eq=False):
     """Power for each exponent."""
     energy_j: list[float]
     speed: float = 1.0
-    """Of a task alone, over that on the GPU of the trace."""
+    """The speed of a task alone, over that on the GPU of the trace."""
     is_broken: bool = False
     running: list[SimAttempt] = []
     memory_mib: int = 0

@@ -150,7 +150,7 @@ class Attempt(Struct, eq=False, kw_only=True):
     alone_s: float = 0.0
     """Time without a neighbour."""
     energy_j: float = 0.0
-    """Of its GPU, in that time."""
+    """Energy of its GPU in that time, joules."""
     figures: Figures | None = None
     """Figures of its GPU in that time; after the plateau of its memory, only those since then."""
     is_settled: bool = False
@@ -160,7 +160,7 @@ class Attempt(Struct, eq=False, kw_only=True):
     rate: Rate | None = None
     """Since its neighbours last changed."""
     rate_alone: Rate | None = None
-    """Of its command alone on this GPU model."""
+    """Rate of its command alone on this GPU model."""
     own_rate_alone: Rate | None = None
     """Measured in this attempt."""
     load: Load | None = None

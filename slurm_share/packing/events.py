@@ -37,8 +37,8 @@ EVENTS = "events.jsonl"
 NODE_FOLDERS = "p*_*"
 """Folders of nodes in the run's folder of logs, for example p0-p23_n1."""
 MOST_BYTES = 64 << 20
-"""Of a larger file, only progress is written, so that events cannot fill a disk. 100,000 short tasks take less than a
-tenth of it."""
+"""A larger file gets progress only, so that events cannot fill a disk. 100,000 short tasks take less than a tenth of
+it."""
 LINES_MOST = 64
 """Repeats are buffered up to this number, so that short tasks do not wait for the disk."""
 WAIT_S, WAIT_MOST_S = 5.0, 60.0

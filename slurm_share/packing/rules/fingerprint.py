@@ -73,7 +73,7 @@ _TIME = re.compile(
 _SPECIAL = re.compile(r"[|&;<>()`\n#]")
 """Characters that may end a command or join it to another one."""
 _EXPANDED = re.compile(r"\$[({A-Za-z_0-9*@#?]|`|[*?]")
-"""What a shell replaces in a command: variables, outputs of commands, names of files."""
+"""Texts that a shell replaces in a command: variables, outputs of commands, names of files."""
 _LITERAL = re.compile(r"'[^']*'|\"[^\"$`\\]*\"")
 """Quoted text in which a shell replaces nothing."""
 _VALUES = {

@@ -1,4 +1,4 @@
-"""What a board learns from samples, rates and ends: sizes of commands, their loads, and the speeds of groups."""
+"""Learn from samples, rates and ends: sizes of commands, their loads, and the speeds of groups."""
 
 from __future__ import annotations
 

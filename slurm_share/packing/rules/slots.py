@@ -51,7 +51,7 @@ class Budget(Struct, frozen=True):
 
 
 class RetryNeed(Struct, frozen=True):
-    """What earlier attempts have shown of a task."""
+    """The need of a task that earlier attempts have shown."""
 
     tries: Tries = Tries()
     floor_mib: int = 0

@@ -16,10 +16,10 @@ RUNS = 3
 
 
 class _NumberRuns(Struct):
-    """What is known of the numbers of one command on one GPU model."""
+    """The known --gpu-mem numbers of one command on one GPU model."""
 
     peaks: list[int] = []
-    """Of runs whose number was far too large."""
+    """Peaks of runs whose number was far too large, MiB."""
     failed_mib: int = 0
     """The largest number that was too small."""
 
