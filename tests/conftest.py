@@ -46,6 +46,11 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("any speed")
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name an example that is too long to read by its length: some are megabytes."""
+    return f"{argname} of {len(val)}" if isinstance(val, str | bytes) and len(val) > 200 else None
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Keep Python's collector from going through all tests again and again: they stay until the end."""

@@ -316,11 +316,7 @@ def test_half_a_line_is_read_when_it_is_whole(nodes: list[Path]) -> None:
     assert len(reader.read(60.0)) == 1
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [b"nonsense", b'{"event":"size","peak_mib":-1}', b"\xff", b"[" * 9999, bytes(3 << 20)],
-    ids=["nonsense", "negative", "no text", "deeply nested", "3 MiB of zeros"],
-)
+@pytest.mark.parametrize("bad", [b"nonsense", b'{"event":"size","peak_mib":-1}', b"\xff", b"[" * 9999, bytes(3 << 20)])
 def test_a_line_that_is_none_is_passed_over(nodes: list[Path], bad: bytes) -> None:
     (nodes[0] / events.EVENTS).write_bytes(bad + b"\n")
     tell(nodes[0], 5000)
