@@ -22,6 +22,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write the sentences of the product to the golden files, for git diff",
     )
+    parser.addoption(
+        "--random-examples",
+        action="store_true",
+        help="give tests of properties other examples in each run; without it they have the same in every run",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -41,9 +46,15 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # a machine with a GPU and little else
     from hypothesis import HealthCheck, settings
 
-    # How long an example takes says how busy the machine is.
-    settings.register_profile("any speed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("any speed")
+    # How long an example takes says how busy the machine is. A change is not to fail by an old mistake that only some
+    # examples show; tests/weekly.sh looks for these.
+    settings.register_profile(
+        "slurm-share",
+        deadline=None,
+        suppress_health_check=[HealthCheck.too_slow],
+        derandomize=not config.getoption("random_examples"),
+    )
+    settings.load_profile("slurm-share")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

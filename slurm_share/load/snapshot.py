@@ -437,8 +437,14 @@ DOCUMENTS: Mapping[str, type[Struct]] = {"snapshot": Snapshot, "survey": Survey,
 
 
 def schema(name: str = "snapshot") -> dict[str, Any]:
-    """Return the JSON schema of one of DOCUMENTS, as `packaging/docs` has it."""
-    return msgspec.json.schema(DOCUMENTS[name])
+    """Return the JSON schema of one of DOCUMENTS, as `packaging/docs` has it.
+
+    A description is one line: releases of Python and msgspec leave different indentation in a docstring's other lines.
+    """
+    whole = msgspec.json.schema(DOCUMENTS[name])
+    for record in whole["$defs"].values():
+        record["description"] = " ".join(record["description"].split())
+    return whole
 
 
 def render(value: Snapshot | Survey | Advice | AdviceReport) -> bytes:

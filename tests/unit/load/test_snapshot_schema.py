@@ -52,6 +52,12 @@ def test_the_schema_that_is_shipped_is_the_records(name: str) -> None:
     assert json.dumps(shipped(name)) == json.dumps(snapshots.schema(name))  # in this order, too
 
 
+def test_descriptions_do_not_depend_on_how_python_keeps_a_docstring(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = snapshots.schema("survey")
+    monkeypatch.setattr(GpuLoad, "__doc__", "\n      ".join((GpuLoad.__doc__ or "").split()))
+    assert snapshots.schema("survey") == before
+
+
 @pytest.mark.parametrize(
     ("name", "words", "kind"),
     [

@@ -145,7 +145,7 @@ def test_any_bytes_anywhere_in_the_file_cost_no_more_than_lines(tmp_path_factory
     file.write_bytes(data[:at] + noise + data[at + len(noise) :])
     assert HistoryWriter(folder).append(run(4711)) is None
     found = read_history(folder, now=NOW)
-    assert found.runs[-1].peak_mib == 4711
+    assert 4711 in [one.peak_mib for one in found.runs]  # not the last if the noise is a digit of another's `when`
     assert len(found.runs) <= 21 + noise.count(b"\n")
 
 
