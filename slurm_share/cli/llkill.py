@@ -14,7 +14,7 @@ from ..core.parser import Parser
 from ..node import processes
 from ..share import ChosenJob
 from ..slurm import cancel
-from ..triples import chosen_jobs
+from ..triples import run_jobs
 
 PROGRAM = "llkill"
 NAME_MOST = 40
@@ -56,9 +56,9 @@ def end_jobs(arguments: argparse.Namespace) -> int:
     if (bool(arguments.what) + (arguments.user is not None) + arguments.all) != 1:
         raise UsageError("write one of: job ids or the folder of a run, -u USER, --all")
     if arguments.what:
-        chosen, problems = chosen_jobs.read_to_end(arguments.what)
+        chosen, problems = run_jobs.read_to_end(arguments.what)
     else:
-        uid, chosen = chosen_jobs.read_of_user(arguments.user)
+        uid, chosen = run_jobs.read_of_user(arguments.user)
         problems = []
         if not chosen:
             print(f"there is nothing to end: no job of {processes.read_user_name(uid)} waits or runs")

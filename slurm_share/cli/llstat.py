@@ -14,7 +14,7 @@ from ..core.command import enter
 from ..core.parser import Parser
 from ..share import queue
 from ..slurm.records import ClusterName, QueuedJob
-from ..triples import chosen_jobs
+from ..triples import run_jobs
 
 PROGRAM = "llstat"
 SCHEMA = 1
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def print_jobs(arguments: argparse.Namespace) -> int:
     """Read the queue and print it; return 1 if a requested job is not in the queue."""
-    cluster, jobs, missing = chosen_jobs.read_to_show(arguments.job, arguments.user, everybody=arguments.all)
+    cluster, jobs, missing = run_jobs.read_to_show(arguments.job, arguments.user, everybody=arguments.all)
     if arguments.json:
         if arguments.hide_header:
             print(f"{PROGRAM}: --hide-header ignored: JSON has no headings", file=sys.stderr)

@@ -32,8 +32,8 @@ from ..triples import (
     checkpoint,
     failed_tasks,
     follow,
+    pack_explain,
     pack_options,
-    packed_dry_run,
     planning,
     run_folder,
     submission,
@@ -511,7 +511,7 @@ def _dry_run(plan: planning.RunPlan, wishes: submission.Wishes, *, shows_script:
     _note(*submit.ask(argv, script=script, may_lack_nodes=planning.waits_for_nodes(plan)))
     _show_script(script, shows_script=shows_script)
     if plan.run.pack is not None:
-        _show_packing(plan.run, packed_dry_run.preview_plan(plan))
+        _show_packing(plan.run, pack_explain.preview_plan(plan))
         return
     _show_ranks(plan.run)
     for line in _layout(plan):
@@ -562,7 +562,7 @@ def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, ar
     here = planning.plan_here(run, triple, tasks, wishes)
     if arguments.dry_run:
         if here.run.pack is not None:
-            _show_packing(here.run, packed_dry_run.preview_here(here, tasks), here.notes)
+            _show_packing(here.run, pack_explain.preview_here(here, tasks), here.notes)
             return names.EXIT_OK
         script = submission.local_script(sys.executable, is_together=run.together)
         _show_script(script, shows_script=arguments.shows_script)

@@ -48,11 +48,10 @@ if TYPE_CHECKING:
     from .rules.board import Board
     from .rules.endings import classify, has_signal, may_be_host_memory
     from .rules.estimate.estimator import Estimator
-    from .rules.explain import explain_task
+    from .rules.explain import Preview, explain_task, preview_run
     from .rules.fingerprint import name_software
     from .rules.interference import UNMEASURED, antt, slowdowns, stp
     from .rules.log_messages import asked_mib, wanted_mib
-    from .rules.preview import Preview, preview_run
     from .rules.rates import RateMeter
     from .rules.shares import FREE, Share, Shares
     from .rules.slots import Allowance, Budget, RetryNeed, SlotPolicy, has_room, need_from_before, need_mib, need_of
@@ -96,7 +95,7 @@ __getattr__, __all__ = exports(
         ],
         "rules.board": ["Board"],
         "rules.endings": ["classify", "has_signal", "may_be_host_memory"],
-        "rules.explain": ["explain_task"],
+        "rules.explain": ["Preview", "explain_task", "preview_run"],
         "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
         "rules.log_messages": ["asked_mib", "wanted_mib"],
@@ -109,6 +108,5 @@ __getattr__, __all__ = exports(
         "rules.shares": ["FREE", "Share", "Shares"],
         "rules.speeds": ["Speeds"],
         "rules.tune": ["Comparison", "Tuner", "newest_search"],
-        "rules.preview": ["Preview", "preview_run"],
     },
 )  # fmt: skip

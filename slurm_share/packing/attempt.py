@@ -14,9 +14,8 @@ from ..node.gpu_figures import GpuLoad
 from .decision_records import Start
 from .history_records import TaskRun
 from .records import EndFacts, EndKind, Estimate, GpuFacts, RunningView, TaskAsk, Tries, WaitingView
-from .rules.demand import Figures
 from .rules.endings import MEMORY_KINDS
-from .rules.loads import ALONE_S, make_load
+from .rules.loads import ALONE_S, Figures, make_load
 from .rules.log_messages import wanted_mib
 from .speed_records import Load, Rate, SharingMethod
 

@@ -12,6 +12,7 @@ from typing import Literal
 from msgspec import Struct, field
 
 from ..core.records import MPS_CLIENTS_MIN
+from ..node.records import Gpu
 from .speed_records import Load, PairView, Rate
 
 PolicyName = Literal[
@@ -158,6 +159,25 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     """Its compute mode is EXCLUSIVE_PROCESS, and its MPS server is that process. A task without MPS cannot use it."""
     clients_max: int = MPS_CLIENTS_MIN
     """Most CUDA processes on it at once."""
+
+    @staticmethod
+    def of(
+        index: int, gpu: Gpu, usable_mib: int | None, clients_max: int, *, is_mps: bool, is_exclusive: bool = False
+    ) -> GpuFacts:
+        """Return what packing needs of a GPU. `is_exclusive`: it is in compute mode EXCLUSIVE_PROCESS."""
+        total = gpu.memory_total_mib
+        return GpuFacts(
+            uuid=gpu.uuid,
+            index=index,
+            model=gpu.name,
+            total_mib=total,
+            reserve_mib=0 if total is None or usable_mib is None else total - usable_mib,
+            is_mps=is_mps,
+            is_simulated=gpu.simulated,
+            is_single=not is_mps and is_exclusive,
+            takes_only_mps=is_mps and is_exclusive,
+            clients_max=clients_max,
+        )
 
 
 class GpuView(Struct, frozen=True, kw_only=True):

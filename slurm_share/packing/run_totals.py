@@ -10,8 +10,8 @@ from ..core.text import counted
 from ..node.gpu_figures import GpuLoad
 from .attempt import Attempt
 from .records import EndKind, GpuFacts
-from .rules.demand import minute_ratio
 from .rules.endings import MEMORY_KINDS
+from .rules.loads import minute_ratio
 from .rules.speed_account import GroupResult, span
 from .rules.speed_account import sentences as speed_sentences
 

@@ -7,25 +7,24 @@ from ..core.lazy import exports
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from . import (
-        chosen_jobs,
         failed_tasks,
         follow,
         job_output,
         map_planning,
         map_submitting,
-        packed_dry_run,
+        pack_explain,
         planning,
         rank_python,
         result_files,
         run_folder,
+        run_jobs,
         submitting,
     )
     from .job_output import LogFile, Tail
     from .launcher import report
     from .launcher.guard import launch_node
     from .map_planning import MapPlan, plan_map
-    from .pack_decisions import explain_groups, explain_task
-    from .packed_dry_run import DryRun
+    from .pack_explain import DryRun, explain_groups, explain_task
     from .rates_file import read_rates
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, Run, Triple
     from .rules import checkpoint, log_counts, mapreduce, pack_options, submission, together, triple
@@ -33,19 +32,18 @@ if TYPE_CHECKING:
     from .rules.pack_options import PackOptions
     from .rules.progress import TaskCounts, as_text
     from .rules.task_files import Tasks
-    from .submissions import read_submission
+    from .run_jobs import read_submission
 
 __getattr__, __all__ = exports(
     __name__,
     modules=[
-        "chosen_jobs",
         "follow",
         "job_output",
         "launcher.report",
         "failed_tasks",
         "map_planning",
         "map_submitting",
-        "packed_dry_run",
+        "pack_explain",
         "planning",
         "rank_python",
         "result_files",
@@ -57,20 +55,20 @@ __getattr__, __all__ = exports(
         "rules.together",
         "rules.triple",
         "run_folder",
+        "run_jobs",
         "submitting",
     ],
     names={
         "job_output": ["LogFile", "Tail"],
         "launcher.guard": ["launch_node"],
         "map_planning": ["MapPlan", "plan_map"],
-        "pack_decisions": ["explain_groups", "explain_task"],
-        "packed_dry_run": ["DryRun"],
+        "pack_explain": ["DryRun", "explain_groups", "explain_task"],
         "rates_file": ["read_rates"],
         "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "Run", "Triple"],
         "rules.mapreduce": ["Request"],
         "rules.pack_options": ["PackOptions"],
         "rules.progress": ["TaskCounts", "as_text"],
         "rules.task_files": ["Tasks"],
-        "submissions": ["read_submission"],
+        "run_jobs": ["read_submission"],
     },
 )

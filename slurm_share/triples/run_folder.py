@@ -17,7 +17,7 @@
             results.jsonl                      the end of each attempt (Ended), one line each, appended
             events.jsonl                       progress, decisions and measurements of the launcher (packing/events.py)
         queue/4711/                            dynamic distribution: chunks of tasks that were claimed
-        rendezvous/, rendezvous.<restart>/     ranks on several nodes: their key (rendezvous_files.py)
+        rendezvous/, rendezvous.<restart>/     ranks on several nodes: their key, and the addresses of the nodes
         summary.json                           the attempt that counts for each task
 
 The names of the folders and logs are LLSC's.
@@ -36,7 +36,8 @@ from pathlib import Path
 import msgspec
 
 from ..core import numbers, text_files
-from ..core.errors import StateError, quoted, shown
+from ..core.errors import StateError, UsageError, quoted, shown
+from ..core.records import JobStart
 from ..core.text import counted
 from ..packing import ProgressReader, TaskSpec
 from .records import Ended, Run
@@ -309,3 +310,57 @@ def read_exit_code(folder: Path, run: Run) -> int:
     shown = ProgressReader(folder / run.log_folder).read()
     last = max(shown, key=lambda one: one.at, default=None)
     return max((one.exit_code for one in shown if last is not None and one.job == last.job), default=0)
+
+
+# ---- Ranks on several nodes ----
+
+KEY_FOLDER = "rendezvous"
+"""Folder of the key and of the addresses of the nodes; `slurm_share.spmd.key_folder` defines its contents.
+
+The key is made at submission, well before a node reads it, because a network file system may show a new file late. The
+launcher of node 0 removes it at the end of the run. A requeue makes a new key in a new folder, `rendezvous.1`, because
+an interrupted start leaves its folder behind. A rank may join only with the key of the present start, so ranks of an
+earlier start, on a node that lost contact, are refused."""
+
+
+def key_folder_of(folder: Path, job: str = "") -> Path:
+    """Return the rendezvous folder of a run. `job`: as in records.Ended, "4711.1" after the first requeue."""
+    restarts = JobStart.parse(job).restarts
+    return folder / (f"{KEY_FOLDER}.{restarts}" if restarts else KEY_FOLDER)
+
+
+def make_key(folder: Path) -> None:
+    """Make the folder and the key at submission. Raises UsageError, after removing them, if that fails."""
+    place = key_folder_of(folder)
+    try:
+        _make_key(place)
+    except OSError as error:
+        if not isinstance(error, FileExistsError):
+            remove_key(place)
+        raise UsageError(
+            f"cannot make the key of the run in {place} ({error.strerror}); nothing was submitted"
+        ) from error
+
+
+def _make_key(place: Path) -> None:
+    from ..spmd import key_folder  # imported here: what reads the records of runs does without it
+
+    key_folder.make_folder(str(place))
+
+
+def make_key_anew(place: Path) -> None:
+    """Make the folder and the key after a requeue, and remove those of earlier starts. Raises OSError."""
+    for old in place.parent.glob(f"{KEY_FOLDER}*"):
+        if old != place:
+            remove_key(old)
+    if not place.exists():
+        _make_key(place)
+
+
+def remove_key(place: Path) -> None:
+    """Remove the folder and its files, as far as possible."""
+    with contextlib.suppress(OSError):
+        for file in place.iterdir():
+            with contextlib.suppress(OSError):
+                file.unlink()
+        place.rmdir()

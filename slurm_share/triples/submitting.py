@@ -21,7 +21,7 @@ from ..share import visible_devices
 from ..slurm import jobs as slurm_jobs
 from ..slurm import submit
 from ..slurm.records import QueuedJob
-from . import kept_script, planning, rendezvous_files, result_files, run_files, run_folder, run_jobs
+from . import kept_script, planning, result_files, run_files, run_folder, run_jobs
 from .planning import RunPlan
 from .records import Run
 from .rules import failing, moved, submission, together
@@ -96,11 +96,11 @@ def submit_new(plan: RunPlan, wishes: Wishes, output: Output, *, is_kept: bool) 
         output.note(note)
     try:
         if together.is_between_nodes(plan.run):
-            rendezvous_files.make(folder)
+            run_folder.make_key(folder)
         output.command(argv)
         job = submit.submit(argv, say=output.sbatch)
     except UsageError:
-        rendezvous_files.remove(rendezvous_files.folder_of(folder))
+        run_folder.remove_key(run_folder.key_folder_of(folder))
         run_files.remove(folder)
         raise
     except SlurmShareError as error:

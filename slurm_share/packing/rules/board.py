@@ -31,11 +31,11 @@ from ..records import (
 )
 from ..speed_records import PairRun, PairView, Rate
 from . import blame, endings, place, recover, reservation
-from .demand import minute_ratio
 from .estimate import elastic
 from .estimate.estimator import Estimator
 from .gpu_state import OTHERS_WINDOW_S, GpuState
 from .learner import Learner
+from .loads import minute_ratio
 from .policy import Decide, closes_gpu
 from .queue import Queue, WaitingEstimates
 from .room import capacity, usable

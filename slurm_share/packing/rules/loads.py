@@ -1,4 +1,7 @@
-"""The measured loads of commands and families on each GPU model."""
+"""The loads of commands and families on each GPU model, from figures of a GPU while a task is alone there.
+
+The driver's figures per process are not used, since they may be wrong under MPS.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from statistics import median
 
+from ...node.gpu_figures import GpuLoad, Means
 from ..history_records import TaskRun
 from ..records import TaskKey
 from ..speed_records import Load
@@ -101,3 +105,41 @@ def _median(values: Iterable[float]) -> float:
 def _ratio(value: float) -> float:
     """Return a ratio from 0 to 1, rounded to 0.01 so that noise does not make the journal grow."""
     return round(min(max(value, 0.0), 1.0), 2) if math.isfinite(value) else 0.0
+
+
+class Figures:
+    """Means of a GPU's figures over some time."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, tuple[float, float]] = {}
+
+    def add(self, gpu: GpuLoad, seconds: float) -> None:
+        """Add a sample. Means over a minute, which may include earlier tasks, count only without a current figure."""
+        sm, dram, util = gpu.load_percent, gpu.activity.dram_percent, gpu.utilization_percent
+        now = (
+            ("sm", minute_ratio(gpu.load_percent_windows) if sm is None else ratio(sm)),
+            ("dram", minute_ratio(gpu.dram_percent_windows) if dram is None else ratio(dram)),
+            ("util", minute_ratio(gpu.utilization_percent_windows) if util is None else ratio(util)),
+        )
+        for name, value in now:
+            if value is not None and math.isfinite(value):
+                total, over = self._sums.get(name, (0.0, 0.0))
+                self._sums[name] = (total + value * seconds, over + seconds)
+
+    def mean(self, name: str) -> float | None:
+        """Return the mean of a figure; None: it was not measured."""
+        total, over = self._sums.get(name, (0.0, 0.0))
+        return total / over if over > 0 else None
+
+    def seconds(self) -> float:
+        """Return the longest time over which a figure was measured."""
+        return max((over for _, over in self._sums.values()), default=0.0)
+
+
+def ratio(percent: float) -> float:
+    return round(percent / 100, 4)
+
+
+def minute_ratio(means: Means | None) -> float | None:
+    """Return the mean of a figure over the last minute as a ratio; None: not known."""
+    return None if means is None else ratio(means.m1)

@@ -26,7 +26,7 @@ from ...share import Leases, Plan, Slot, limits, registry
 from ...slurm.node_name import read_node_name
 from ...spmd import key_folder
 from ...spmd.errors import SpmdError
-from .. import rendezvous_files, run_folder
+from .. import run_folder
 from ..records import ENV_JOB_TASKS, Ended, ProcessPlace, Run, Worker
 from ..rules import triple
 from . import slot_assignment
@@ -115,7 +115,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         budgets=_budgets(workers, found, settings),
         cores=len(cores),
         estimate_history=settings.estimate_history,
-        rendezvous_folder=rendezvous_files.folder_of(folder, here.job) if run.together and here.count > 1 else None,
+        rendezvous_folder=run_folder.key_folder_of(folder, here.job) if run.together and here.count > 1 else None,
     )
     try:
         node = replace(node, live=LiveFolder(paths.tmp, here.job, given))
@@ -139,7 +139,7 @@ def release(node: Node) -> tuple[str, ...]:
     May be called twice.
     """
     if node.rendezvous_folder is not None and node.index == 0:  # the node that ends last
-        rendezvous_files.remove(node.rendezvous_folder)
+        run_folder.remove_key(node.rendezvous_folder)
     if node.bookings is not None:
         node.bookings.close()
     if node.live is not None:
@@ -162,9 +162,9 @@ def tell_failed(run: Run, folder: Path, environ: Mapping[str, str], why: str) ->
     here = _read_here(environ)
     if not run.together or here.count == 1:
         return
-    place = rendezvous_files.folder_of(folder, here.job)
+    place = run_folder.key_folder_of(folder, here.job)
     if here.index == 0:
-        rendezvous_files.remove(place)
+        run_folder.remove_key(place)
         return
     with contextlib.suppress(OSError, SpmdError):  # then they wait until the start limit
         key_folder.write_failure(str(place), here.job, here.index, why)

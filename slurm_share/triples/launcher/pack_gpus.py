@@ -15,7 +15,6 @@ from ...node.gpus import driver as nvml
 from ...node.records import Gpu
 from ...packing import Bookings, Budget, GpuFacts
 from ...share import BACKEND_MPS, Host, Slot, limits, registry
-from ..rules.packed_gpus import gpu_facts
 from . import slot_assignment
 from .slot_assignment import LauncherJob, SlotAssignment, cannot_run
 
@@ -102,7 +101,7 @@ def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, sett
     usable = limits.usable_mib(gpu, settings)
     if budget is not None and not budget.is_whole:
         usable = budget.total_mib  # other steps or jobs have slots of this GPU
-    return gpu_facts(index, gpu, usable, clients_max, is_mps=is_mps, is_exclusive=_is_exclusive(gpu))
+    return GpuFacts.of(index, gpu, usable, clients_max, is_mps=is_mps, is_exclusive=_is_exclusive(gpu))
 
 
 def _is_exclusive(gpu: Gpu) -> bool:

@@ -28,7 +28,7 @@ from ...packing import RankWait
 from ...spmd import checks, key_folder, names, wire
 from ...spmd.errors import SpmdError, TransportError
 from ...spmd.rules import ends
-from .. import rendezvous_files
+from .. import run_folder
 from ..records import Run
 from .node import Node
 
@@ -197,7 +197,7 @@ def _wait_for_key(node: Node) -> None:
     is_restarted = JobStart.parse(node.job).restarts > 0
     try:
         if node.index == 0 and is_restarted:
-            rendezvous_files.make_anew(place)
+            run_folder.make_key_anew(place)
         deadline = Deadline.after(KEY_S if is_restarted else 0)
         while place.name not in os.listdir(place.parent) and deadline.left() > 0:  # noqa: PTH208  # refreshes NFS
             time.sleep(KEY_PAUSE_S)

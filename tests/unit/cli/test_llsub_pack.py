@@ -18,7 +18,7 @@ from slurm_share.node.gpus import binding
 from slurm_share.node.records import Driver, Gpu
 from slurm_share.packing import HistoryWriter, PackRequest, PackSettings, TaskRun, TaskSpec, key_of
 from slurm_share.slurm import jobs
-from slurm_share.triples import packed_dry_run, planning, run_folder
+from slurm_share.triples import pack_explain, planning, run_folder
 from slurm_share.triples.launcher import claims
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import deal
@@ -564,7 +564,7 @@ def test_a_dry_run_where_no_gpu_can_be_read_says_so(
 def test_a_dry_run_of_a_long_list_looks_at_its_beginning(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(packed_dry_run, "TASKS_MOST", 50)
+    monkeypatch.setattr(pack_explain, "TASKS_MOST", 50)
     assert call("[1,4]", "--pack", "--tasks", "many", "--dry-run") == 0
     out = capsys.readouterr().out
     assert "200 tasks on 1 node\nof these, the first 50:\n" in out

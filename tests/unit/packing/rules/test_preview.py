@@ -4,9 +4,9 @@ import pytest
 
 from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.records import GpuFacts, PackSettings, TaskAsk, TaskKey
-from slurm_share.packing.rules import preview
+from slurm_share.packing.rules import explain
 from slurm_share.packing.rules.estimate.estimator import Estimator
-from slurm_share.packing.rules.preview import SizeGroup, preview_run
+from slurm_share.packing.rules.explain import SizeGroup, preview_run
 from slurm_share.packing.rules.speeds import Speeds
 from slurm_share.packing.speed_records import Load
 
@@ -66,7 +66,7 @@ def test_many_sources_are_put_together(kinds: int) -> None:
     asks = [ask(number, kind=str(number)) for number in range(kinds)] + [ask(kinds)]
     found = preview_run(asks, (), 8, PackSettings(), Estimator(runs))
     assert sum(group.tasks for group in found.groups) == kinds + 1
-    assert len(found.groups) <= preview.ROWS
+    assert len(found.groups) <= explain.ROWS
     assert found.groups[-1].least_mib is None
 
 
@@ -81,7 +81,7 @@ def test_many_sources_are_put_together(kinds: int) -> None:
     ],
 )
 def test_the_load_of_a_group_is_shown_with_what_it_rests_on(loads: list[Load | None], text: str) -> None:
-    assert preview.sm_text(loads) == text
+    assert explain.sm_text(loads) == text
 
 
 def test_loads_are_shown_with_gain_only() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from launches import PATIENCE_S, QUIET, Launched, alive, children, read_proc, wait_for
 
 from slurm_share.packing import ProgressReader, RankWait
-from slurm_share.triples import rendezvous_files
+from slurm_share.triples import run_folder
 from slurm_share.triples.records import Run, Triple
 
 ROOT = Path(__file__).parents[4]
@@ -65,7 +65,7 @@ class Ranks(Launched):
         run = Run(name="prog.py", cwd=str(folder), triple=Triple(nodes, per_node), processes=count, tasks=count, **what)
         super().__init__(folder / "LLSUB.1", run)
         if nodes > 1:
-            rendezvous_files.make(self.folder)
+            run_folder.make_key(self.folder)
         self.nodes = nodes
         self.launchers: list[subprocess.Popen[str]] = []
 

@@ -18,7 +18,7 @@ from slurm_share.core.settings import Messages
 from slurm_share.packing import RankWait
 from slurm_share.spmd import joining, names
 from slurm_share.spmd.errors import TransportError
-from slurm_share.triples import rendezvous_files, run_folder
+from slurm_share.triples import run_folder
 from slurm_share.triples.launcher import rendezvous
 from slurm_share.triples.launcher.report import summarize
 from slurm_share.triples.rules import together as rules
@@ -328,13 +328,13 @@ def test_a_key_that_others_can_read_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_folder_of_the_key_is_the_users_alone(tmp_path: Path) -> None:
-    rendezvous_files.make(tmp_path)
-    folder = rendezvous_files.folder_of(tmp_path)
+    run_folder.make_key(tmp_path)
+    folder = run_folder.key_folder_of(tmp_path)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     with pytest.raises(Exception, match="File exists"):
-        rendezvous_files.make(tmp_path)
+        run_folder.make_key(tmp_path)
     assert (folder / "key").exists()
-    rendezvous_files.remove(folder)
+    run_folder.remove_key(folder)
     assert not folder.exists()
 
 
