@@ -35,6 +35,10 @@ from .strategy import LauncherState, Strategy
 from .task_logs import TaskLogs
 from .task_process import NO_PROCESSES
 
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from .rank_group import RankGroup
+
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 """Signals that end the run: no further task starts, and running tasks are told to end."""
 COMMAND_SIGNALS = (*STOPS, signal.SIGUSR1, signal.SIGUSR2)
@@ -92,16 +96,18 @@ class Loop:
         self.place = _identity(self.folder)
         self.shell = task_process.find_shell()
         self.strategy: Strategy
-        if shared.rendezvous is not None:
-            from .together import RankStrategy  # imported here: other runs start faster without it
-
-            self.strategy = RankStrategy(shared, shared.rendezvous)
-        elif run.pack is None:
+        if run.pack is None:
             self.strategy = SlotStrategy(shared)
         else:
-            from .packed import PackStrategy
+            from .packed import PackStrategy  # imported here: other runs start faster without it
 
             self.strategy = PackStrategy(shared)
+        self.ranks: RankGroup | None = None
+        """None: the run has no ranks that send messages."""
+        if shared.rendezvous is not None:
+            from .rank_group import RankGroup
+
+            self.ranks = RankGroup(shared, shared.rendezvous)
         common = self.strategy.common
         self.environments = [
             task_process.Environment(environment.of_worker(common, run, node, worker)) for worker in node.workers
@@ -166,12 +172,12 @@ class Loop:
             self._take_signals()
             self._note_starts()
             self._fill()
-            if not (self.starting or self.running or self.lingering or self.strategy.waiting or self._is_paused()):
+            if not (self.starting or self.running or self.lingering or self._is_waiting() or self._is_paused()):
                 break
             now = time.monotonic()
             if now >= tick:
                 self._tick()
-                tick = now + (MEMORY_TICK_S if self.strategy.waiting or self.lingering else TICK_S)
+                tick = now + (MEMORY_TICK_S if self._is_waiting() or self.lingering else TICK_S)
             if not self._reap():
                 if armed != tick:
                     signal.setitimer(signal.ITIMER_REAL, max(tick - now, 0.001))
@@ -184,12 +190,18 @@ class Loop:
         self.strategy.sampler.stop()
         leftovers.end_children(LEFT_S, lambda pid, status: None)
         self.rates.close()
+        if self.ranks is not None:
+            self.ranks.close()
         for sentence in self.strategy.sentences():
             self.say(sentence)
         self._advise_on_host_memory()
         self._tick(ended=True)
         is_left = self.failed or self.given_up or self.unfinished or self.saved or self.feeder.left()
         return 0 if not (is_left or self.feeder.closed) else 1
+
+    def _is_waiting(self) -> bool:
+        """Return whether something may still start or be done although no task runs."""
+        return self.strategy.waiting > 0 or (self.ranks is not None and self.ranks.is_awaited())
 
     def _advise_on_host_memory(self) -> None:
         if not self.host_lost:
@@ -226,6 +238,9 @@ class Loop:
             self._close(f"{error}; no further task starts on {self.node.name}")
         self.free.extend(idle)
         self._note_given_up()
+        if self.ranks is not None:
+            parked = self.strategy.parked_workers()
+            self.ranks.not_started(parked, "could not be started: its GPU or its MPS daemon has failed")
         if not (self.free or self.starting or self.running or self.feeder.closed) and self.node.workers:
             self._close(f"no worker of {self.node.name} is left in service; no further task starts there")
 
@@ -296,6 +311,8 @@ class Loop:
         rank = deal.rank_of(self.run, task.task, self.node.workers[worker].rank)
         task.worker, task.rank, task.started, task.clock = worker, rank, time.time(), time.monotonic()
         task.log = f"{self.folder}/{run_folder.log_name(self.run, rank, task.task)}"
+        if self.ranks is not None:
+            self.ranks.begun(rank)
         env = self.strategy.environment(task)
         if env is None:
             env = self.environments[worker]
@@ -464,6 +481,8 @@ class Loop:
             log_tail=task_logs.read_tail(task.log, task.log_start),
         )
         outcome, why = self.strategy.judge(task, facts)
+        if self.ranks is not None:
+            outcome, why = self.ranks.outcome(task, facts, outcome, why)
         if outcome == "host memory":
             why += outcomes.host_memory_text(self.shared.host.limit(), task.rss_mib)
         return outcome, why
@@ -487,6 +506,8 @@ class Loop:
     ) -> None:
         seconds = time.monotonic() - task.clock
         self._slow_down(outcome, seconds)
+        if self.ranks is not None:
+            self.ranks.ended(task.rank, outcome, code, number)
         is_again = self.strategy.finished(task, outcome)
         blank = self.blanks[task.worker]
         if task.gpu is not None:
@@ -619,7 +640,8 @@ class Loop:
             self.settle = Deadline.after(SETTLE_S)
             self.results.settle()
         self._check_disk()
-        rendezvous = self.shared.rendezvous
+        if self.ranks is not None:
+            self.ranks.tick()
         progress = Progress(
             node=self.node.name,
             job=self.node.job,
@@ -634,8 +656,8 @@ class Loop:
             began=self.began,
             ended=ended,
             work=self.rates.work_rate(self.strategy),
-            waits=() if rendezvous is None else rendezvous.sorted_waits(),
-            exit_code=self.strategy.exit_code,
+            waits=() if self.ranks is None else self.ranks.waits(),
+            exit_code=0 if self.ranks is None else self.ranks.exit_code,
         )
         if self._is_in_place():
             self.shared.events.progress(progress)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -54,8 +55,8 @@ class SlotStrategy(strategy.Strategy):
         self.policy = SlotPolicy(self.node.budgets, facts, self.run.retries, has_known=has_known)
         self._listed = {one.uuid: one.index for one in facts if one.uuid}
         """GPU UUID -> its position."""
-        self._out_of_service: dict[int, list[int]] = {}
-        """GPU -> workers that start nothing because it has failed."""
+        self._parked: dict[int, list[int]] = {}
+        """GPU -> workers that start nothing because it, or its daemon, has failed."""
         self.sampler = Sampler(self.running, bool(facts), shared.host)
         self.given_up: list[MemoryFailure] = []
         """Tasks that ran out of memory under a cap, or alone on a GPU, and have no attempt left."""
@@ -72,7 +73,8 @@ class SlotStrategy(strategy.Strategy):
     # ---- The next start ----
 
     def next(self, free: deque[int], idle: list[int]) -> tuple[int, Attempt] | None:
-        self._return_workers(free)
+        if self._parked:
+            self._return_workers(free)
         while free:
             worker = free.popleft()
             if not self._is_in_service(worker):
@@ -87,22 +89,24 @@ class SlotStrategy(strategy.Strategy):
     def _is_in_service(self, worker: int) -> bool:
         """Return whether the worker's GPU and daemon work; log once for each daemon if not."""
         place = self._places[worker]
-        gpu = None if place is None else self.policy.gpus[place]
-        if gpu is not None and gpu.is_out:
-            self._out_of_service.setdefault(gpu.facts.index, []).append(worker)
-            return False
-        why = self.daemons.why_gone(worker)
-        if why is None:
+        if place is None:
             return True
-        if gpu is not None and not gpu.problem:
+        gpu = self.policy.gpus[place]
+        if not (gpu.is_out or gpu.problem) and (why := self.daemons.why_gone(worker)) is not None:
             gpu.problem = why
             self.say(f"{why}; no further task starts on GPU {place} of {self.node.name}: it would run without a cap")
-        return False
+        if gpu.is_out or gpu.problem:
+            self._parked.setdefault(place, []).append(worker)
+            return False
+        return True
 
     def _return_workers(self, free: deque[int]) -> None:
         """Free the workers of GPUs that are back in service."""
-        for place in [place for place in self._out_of_service if not self.policy.gpus[place].is_out]:
-            free.extend(self._out_of_service.pop(place))
+        for place in self._parked.keys() - self.policy.unusable:
+            free.extend(self._parked.pop(place))
+
+    def parked_workers(self) -> Iterable[int]:
+        return [worker for workers in self._parked.values() for worker in workers]
 
     def _may_run(self, task: Attempt, worker: int) -> bool:
         """Return whether an attempt has room. First attempts are checked only after a task has run out of memory."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -86,8 +86,6 @@ class Strategy(ABC):
 
     sampler: Sampler
     """The thread that samples GPUs and host; the loop starts and stops it."""
-    exit_code: int = 0
-    """Ranks: the exit code of a run that has to end."""
 
     def __init__(self, shared: LauncherState) -> None:
         self.shared = shared
@@ -144,6 +142,10 @@ class Strategy(ABC):
     def rate_alone(self, task: Attempt) -> Rate | None:
         """Return the rate of a task's command alone on such a GPU; None: not known."""
         return None
+
+    def parked_workers(self) -> Iterable[int]:
+        """Return the workers that start nothing because their GPU or its daemon has failed."""
+        return ()
 
     def take_given_up(self) -> Sequence[GivenUp]:
         """Return the waiting tasks that get no further attempt, each once."""

@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[4]
 
 LAUNCH = """
 import sys
-from slurm_share.triples.launcher import together
-together.END_GRACE_S = {}
+from slurm_share.triples.launcher import rank_group
+rank_group.END_GRACE_S = {}
 from slurm_share.cli.main import main
 sys.exit(main())
 """

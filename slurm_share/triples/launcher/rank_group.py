@@ -1,4 +1,4 @@
-"""The strategy of runs with ranks that send messages: all ranks start at once, and a rank that fails ends the others.
+"""The ranks of a node that send messages to each other: all start at once, and a rank that fails ends the others.
 
 The launcher reports every end to the node's rendezvous process, which decides for all nodes when the run has to end.
 Ranks that still run END_GRACE_S later get SIGTERM, as from a scheduler.
@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 
 from ...core.process import Deadline
-from ...packing import Attempt, EndFacts
+from ...packing import Attempt, EndFacts, RankWait
 from ...spmd.names import END_GRACE_S, LOST_S
 from .. import rank_python
 from ..records import Outcome
 from ..rules import together
-from . import strategy, task_process
 from .rendezvous import Rendezvous, clause
-from .slots import SlotStrategy
+from .strategy import LauncherState
 
 CLOSE_S = 2.0
 """Seconds for the rendezvous process to end when it is told to."""
@@ -28,16 +28,17 @@ LAST_S = 3 * LOST_S
 lost node, and longer than ranks get until SIGKILL."""
 
 
-class RankStrategy(SlotStrategy):
-    """Start the ranks of a node, and end them together."""
+class RankGroup:
+    """The ranks of a node: it reports their starts and ends to the rendezvous process, and learns when the run ends."""
 
-    def __init__(self, shared: strategy.LauncherState, rendezvous: Rendezvous) -> None:
-        super().__init__(shared)
+    def __init__(self, shared: LauncherState, rendezvous: Rendezvous) -> None:
+        self.run, self.node, self.feeder, self.say = shared.run, shared.node, shared.feeder, shared.say
+        self.running, self.starting = shared.running, shared.starting
         self.rendezvous = rendezvous
+        self.exit_code = 0
+        """The exit code of a run that has to end; 0: the run goes on, or another node knows it."""
         self._begun: set[int] = set()
         """Ranks of which a start was requested."""
-        self._ends: dict[int, tuple[int | None, int | None]] = {}
-        """Rank -> exit code and signal, until its end is reported."""
         self._first: str | None = None
         """What ended the run, as a sentence; None: the run goes on."""
         self._grace: Deadline | None = None
@@ -48,23 +49,21 @@ class RankStrategy(SlotStrategy):
 
     # ---- Starts ----
 
-    def _is_in_service(self, worker: int) -> bool:
-        is_in_service = super()._is_in_service(worker)
-        if not is_in_service:
-            rank = self.node.workers[worker].rank
-            self.rendezvous.tell_ended(rank, 1, None, "could not be started: its GPU or its MPS daemon has failed")
-        return is_in_service
+    def begun(self, rank: int) -> None:
+        """Record that the start of a rank was requested."""
+        self._begun.add(rank)
 
-    def environment(self, task: Attempt) -> task_process.Environment | None:
-        self._begun.add(task.rank)
-        return super().environment(task)
+    def not_started(self, workers: Iterable[int], why: str) -> None:
+        """Report the ranks of these workers that have not begun and will not. `why`: "was not started"."""
+        for worker in workers:
+            rank = self.node.workers[worker].rank
+            if rank not in self._begun and not self.rendezvous.was_told(rank):
+                self.rendezvous.tell_ended(rank, 1, None, why)
 
     # ---- Ends ----
 
-    def judge(self, task: Attempt, facts: EndFacts) -> tuple[Outcome, str]:
+    def outcome(self, task: Attempt, facts: EndFacts, outcome: Outcome, why: str) -> tuple[Outcome, str]:
         """Return the outcome; a rank that fails after the end of another one is unfinished, not failed."""
-        outcome, why = super().judge(task, facts)
-        self._ends[task.rank] = facts.code, facts.signal
         python = together.python_of(self.run)
         if python is not None and outcome == "failed" and together.is_module_missing(facts.log_tail):
             return outcome, together.missing_text(python, rank_python.INSTALL)
@@ -74,12 +73,9 @@ class RankStrategy(SlotStrategy):
             return "unfinished", f"{why}; {together.short_reason(reason.why)}"
         return outcome, why
 
-    def finished(self, task: Attempt, outcome: Outcome) -> bool:
-        """Report the end of a rank; no rank runs again."""
-        default = (None, None) if outcome == "not started" else (0, None)
-        code, number = self._ends.pop(task.rank, default)
-        self._tell(task.rank, code, number, clause(code, number, outcome))
-        return super().finished(task, outcome)
+    def ended(self, rank: int, outcome: Outcome, code: int | None, number: int | None) -> None:
+        """Report the end of a rank: its exit code or signal, neither if it was not started."""
+        self._tell(rank, code, number, clause(code, number, outcome))
 
     def _tell(self, rank: int, code: int | None, number: int | None, why: str) -> None:
         if (code, number) == (None, None):
@@ -92,11 +88,9 @@ class RankStrategy(SlotStrategy):
     # ---- The end of the run ----
 
     def tick(self) -> None:
-        super().tick()
+        """Do what is due about once a second."""
         if self.feeder.closed:
-            for worker in self.node.workers:
-                if worker.rank not in self._begun and not self.rendezvous.was_told(worker.rank):
-                    self.rendezvous.tell_ended(worker.rank, 1, None, "was not started")
+            self.not_started(range(len(self.node.workers)), "was not started")
         self._read_rendezvous()
         if self._grace is not None and self._grace.left() == 0:
             self._grace = None
@@ -130,22 +124,24 @@ class RankStrategy(SlotStrategy):
     def _are_all_told(self) -> bool:
         return all(self.rendezvous.was_told(worker.rank) for worker in self.node.workers)
 
-    @property
-    def waiting(self) -> int:
-        """Return 1 while the loop has to wait for the rendezvous process, which on node 0 serves the other nodes."""
+    def is_awaited(self) -> bool:
+        """Return whether the loop has to wait for the rendezvous process, which on node 0 serves the other nodes."""
         if self.running or self.starting:
-            return 0
+            return False
         self.rendezvous.read()
         if not self.rendezvous.is_alive or (self.feeder.closed and not self._begun):
-            return 0
+            return False
         if self._last is None and self._are_all_told():
             if self.node.index > 0 or self.node.count == 1:
                 self._last = Deadline.after(LEAVE_S)
             elif self._first is not None:
                 self._last = Deadline.after(LAST_S)
-        return int(self._last is None or self._last.left() > 0)
+        return self._last is None or self._last.left() > 0
 
-    def sentences(self) -> list[str]:
-        """End the rendezvous process, and return the sentences of Slots."""
+    def waits(self) -> tuple[RankWait, ...]:
+        """Return for what the ranks wait."""
+        return self.rendezvous.sorted_waits()
+
+    def close(self) -> None:
+        """End the rendezvous process."""
         self.rendezvous.close(CLOSE_S)
-        return super().sentences()
