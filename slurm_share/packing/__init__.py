@@ -51,19 +51,20 @@ if TYPE_CHECKING:
     from .rules.explain import Preview, explain_task, preview_run
     from .rules.fingerprint import name_software
     from .rules.interference import UNMEASURED, antt, slowdowns, stp
+    from .rules.level_runs import Level, newest_search
     from .rules.log_messages import asked_mib, wanted_mib
     from .rules.rates import RateMeter
-    from .rules.shares import FREE, Share, Shares
+    from .rules.search import EVEN, FREE, Search, part_levels, percent_of
     from .rules.slots import Allowance, Budget, RetryNeed, SlotPolicy, has_room, need_from_before, need_mib, need_of
     from .rules.speed_account import group_text
     from .rules.speeds import Speeds
-    from .rules.tune import Comparison, Tuner, newest_search
     from .speed_records import (
         LevelRun,
         NodeRates,
         PairRun,
         Rate,
         RateSource,
+        SearchKind,
         SearchRun,
         SharingMethod,
         TaskRate,
@@ -91,7 +92,8 @@ __getattr__, __all__ = exports(
         "history": ["History", "HistoryWriter", "read_history", "read_site"],
         "history_records": ["TaskRun"],
         "speed_records": [
-            "LevelRun", "NodeRates", "PairRun", "Rate", "RateSource", "SearchRun", "SharingMethod", "TaskRate",
+            "LevelRun", "NodeRates", "PairRun", "Rate", "RateSource", "SearchKind", "SearchRun", "SharingMethod",
+            "TaskRate",
         ],
         "rules.board": ["Board"],
         "rules.endings": ["classify", "has_signal", "may_be_host_memory"],
@@ -105,8 +107,8 @@ __getattr__, __all__ = exports(
         ],
         "rules.speed_account": ["group_text"],
         "rules.interference": ["UNMEASURED", "antt", "slowdowns", "stp"],
-        "rules.shares": ["FREE", "Share", "Shares"],
         "rules.speeds": ["Speeds"],
-        "rules.tune": ["Comparison", "Tuner", "newest_search"],
+        "rules.level_runs": ["Level", "newest_search"],
+        "rules.search": ["EVEN", "FREE", "Search", "part_levels", "percent_of"],
     },
 )  # fmt: skip

@@ -15,11 +15,14 @@ RateSource = Literal["progress", "log", "output", "finished"]
 an hour."""
 SharingMethod = Literal["mps", "time-slicing", "exclusive"]
 """The method by which the tasks of a GPU share it."""
-SearchEnd = Literal["no gain", "no room", "same", "levels", "cost", "few tasks", "no rates", "stopped"]
-"""Why a search for the number of tasks ended. no gain: more tasks at once do no more. no room: no more tasks have room.
-same: the level of an earlier, finished search does as much as then. The others cut a search off. levels: as many
-trials were made as a run may make. cost: the tasks that were left could not pay back another one. few tasks: none was
-left for a higher level. no rates: no task showed progress or ended. stopped: the run ended first."""
+SearchKind = Literal["tasks", "sharing", "part"]
+"""What differs between the levels of a search. tasks: their number at once. sharing: the method of sharing. part: the
+part of the multiprocessors that a task gets."""
+SearchEnd = Literal["no gain", "no room", "all tried", "same", "levels", "cost", "few tasks", "no rates", "stopped"]
+"""Why a search ended. no gain: more tasks at once do no more. no room: no more tasks have room. all tried: there is no
+other level. same: the level of an earlier, finished search does as much as then. The others cut a search off. levels:
+as many trials were made as a run may make. cost: the tasks that were left could not pay back another one. few tasks:
+none was left for a higher level. no rates: no task showed progress or ended. stopped: the run ended first."""
 
 
 class Rate(Struct, frozen=True, kw_only=True):
@@ -100,7 +103,7 @@ class LevelRun(Struct, frozen=True, omit_defaults=True):
     """A trial: the measured rate of a number of tasks, with a sharing method and a part of the multiprocessors."""
 
     level: int
-    """Tasks at once on the node; for a trial of parts, on a GPU."""
+    """Tasks at once on the node; for a trial of parts, 1."""
     sharing: SharingMethod
     per_s: float
     """Units of work, or finished tasks, a second of the whole node; for a trial of parts, the aggregate speed (STP) of
@@ -118,13 +121,14 @@ class SearchRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field
     """Results of trials with tasks of a family: a record of the user's history."""
 
     version: int = 1
+    kind: SearchKind
     when: float
     exact: str = ""
     family: str
     gpu_model: str
     gpus: int
     neighbours: tuple[str, ...] = ()
-    """For a trial of parts: families of the tasks beside it, sorted."""
+    """For a trial of parts: families of the tasks beside it, sorted, each once."""
     rate_source: str
     """`RateSource`; stp for a trial of parts."""
     levels: tuple[LevelRun, ...]

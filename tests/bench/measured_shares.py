@@ -15,7 +15,7 @@ from statistics import fmean, median
 from bench import Row
 
 from slurm_share.packing.rules import interference
-from slurm_share.packing.rules.shares import FREE, Shares
+from slurm_share.packing.rules.search import FREE, Search, part_levels
 from slurm_share.packing.speed_records import LevelRun, Load
 
 KNEES: dict[str, tuple[float, dict[int, float]]] = {
@@ -61,15 +61,15 @@ def together(program: str, neighbour: str, arm: str) -> float:
 def arms_chosen(truth: Truth, load: float, seed: int) -> tuple[str, int | None]:
     """Return the arm of the last start, and the number of trials before the first chosen one."""
     draw = random.Random(seed)
-    shares, found = Shares(), []
     belief = Load(sm_ratio=load)
+    search, found = Search("part", part_levels(belief, 2), 0), []
     for number in range(STARTS):
-        share = shares.start("family", "V100", belief, ["other"], STARTS - number)
-        found.append(share)
-        stp = truth(share.arm) * median(draw.lognormvariate(0.0, NOISE) for _ in range(WINDOWS)) / truth(FREE)
-        shares.ended("family", "V100", ["other"], share, LevelRun(2, "mps", stp, 0.0, WINDOWS, share.arm, 1.0 / stp))
-    chosen = next((at for at, share in enumerate(found) if not share.is_trial), None)
-    return found[-1].arm, chosen
+        level, is_trial = search.begin_task(part_levels(belief, 2, search.pool), STARTS - number)
+        found.append(is_trial)
+        stp = truth(level.part) * median(draw.lognormvariate(0.0, NOISE) for _ in range(WINDOWS)) / truth(FREE)
+        if is_trial:
+            search.end_task(level, LevelRun(*level[:2], stp, 0.0, WINDOWS, level.part, 1.0 / stp))
+    return level.part, found.index(False) if False in found else None
 
 
 def percentages(seeds: Sequence[int]) -> list[Row]:

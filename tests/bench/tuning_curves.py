@@ -1,7 +1,7 @@
 """Published curves of throughput against the number of tasks, and a simulation of the search for the best number.
 
-`play` passes the windows of a node that follows a curve, with noise, to the `Tuner` of the launcher. As a program, this
-file prints a table of all curves.
+`play` passes the windows of a node that follows a curve, with noise, to the `Search` of the launcher. As a program,
+this file prints a table of all curves.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import random
 from collections.abc import Callable
 from itertools import pairwise
 
-from slurm_share.packing.rules.tune import Tuner
+from slurm_share.packing.rules.level_runs import Level
+from slurm_share.packing.rules.search import Search
 from slurm_share.packing.speed_records import SearchRun
 
 WINDOW_S = 30.0
@@ -56,35 +57,36 @@ def play(
     task_s: float = 60.0,
     known: SearchRun | None = None,
 ) -> SearchRun:
-    """Return the result of the tuner on a node that follows a curve.
+    """Return the result of the search on a node that follows a curve.
 
     noise: standard deviation of the logarithm of a window's rate. tasks: of the run, each of which takes `task_s`
     seconds alone. known: the result of an earlier run.
     """
     rng = random.Random(seed)
     work = task_s * curve(1)
-    tuner = Tuner(gpus, tasks, known=known)
-    tuner.bound(hi)
+    search = Search("tasks", [Level(gpus, "mps")], tasks, gpus=gpus, known=known)
+    search.bound(hi)
     done = 0.0
-    while not tuner.is_done:
-        rate = curve(tuner.level)
+    while not search.is_done:
+        rate = curve(search.level.tasks)
         before = int(done)
         done += rate * WINDOW_S / work
-        tuner.window([rate * rng.lognormvariate(0.0, noise)], int(done) - before)
+        search.window([rate * rng.lognormvariate(0.0, noise)], int(done) - before)
         if done >= tasks:
-            tuner.stop("few tasks")
-    assert tuner.end is not None
+            search.stop("few tasks")
+    assert search.end is not None
     return SearchRun(
+        kind="tasks",
         when=0.0,
         exact="",
         family="",
         gpu_model="",
         gpus=gpus,
         rate_source="progress",
-        levels=tuple(tuner.levels),
-        best=tuner.level,
-        end=tuner.end,
-        next=tuner.next,
+        levels=tuple(search.levels),
+        best=search.level.tasks,
+        end=search.end,
+        next=search.next,
     )
 
 

@@ -247,8 +247,7 @@ def play(case: Case, tasks: int, source: str, seed: str, history: History, known
         trials.tick(node.running, None, clock.now)
     trials.finish()
     said += trials.sentences()
-    final = trials.tuner.level if trials.tuner is not None else gpus
-    return Played(final, clock.now, kept[-1] if kept else None, tuple(said))
+    return Played(trials.level.tasks, clock.now, kept[-1] if kept else None, tuple(said))
 
 
 def drawn_run(case: Case, tasks: int, seed: str) -> tuple[list[float], Callable[[float], float]]:

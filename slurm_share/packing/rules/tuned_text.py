@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ...core.text import amount, counted
-from ..speed_records import LevelRun, SearchEnd, SearchRun, SharingMethod
-from .tune import FRESH_S, LEVELS_MAX
+from ..speed_records import LevelRun, SearchEnd, SearchRun
+from .level_runs import FRESH_S, Level, level_of
+from .search import LEVELS_MAX, Search
 
 UNITS = {"progress": "units/s", "log": "units/s", "output": "lines/s", "finished": "tasks/s"}
 """`RateSource` -> unit of the rate."""
@@ -21,34 +22,29 @@ def table(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
     return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
 
 
-def levels_table(
-    levels: Sequence[LevelRun], best: int, gpus: int, source: str, earlier: Sequence[LevelRun] = ()
-) -> list[str]:
-    """Return a table of levels. best: the chosen level. earlier: levels that only earlier runs have measured."""
-    ordered = sorted((*levels, *earlier), key=lambda one: one.level)
-    top = next((one.per_s for one in ordered if one.level == best), 0.0)
-    rows = [["LEVEL", "TASKS/GPU", f"RATE {UNITS.get(source, '1/s')}", "SPREAD", f"x OF {best}"]]
-    for one in ordered:
-        ratio = f"{one.per_s / top:.2f}" if top > 0 else "-"
-        rows.append([str(one.level), f"{one.level / gpus:g}", amount(one.per_s), amount(one.spread_per_s), ratio])
-    if earlier:
-        runs = ["RUN", *("earlier" if one in earlier else "this" for one in ordered)]
-        rows = [[*row, run] for row, run in zip(rows, runs, strict=True)]
-    return table(rows)
-
-
-def methods_table(runs: Sequence[LevelRun], gpus: int, source: str) -> list[str]:
-    alone = next((one.per_s for one in runs if one.sharing == "exclusive"), 0.0)
-    rows = [("METHOD", "TASKS/GPU", f"RATE {UNITS.get(source, '1/s')}", "x OF ONE AT A TIME")]
-    for one in runs:
-        ratio = f"{one.per_s / alone:.2f}" if alone > 0 else "-"
-        rows.append((one.sharing, f"{one.level / gpus:g}", amount(one.per_s), ratio))
-    return table(rows)
+def levels_table(search: Search, source: str) -> list[str]:
+    """Return a table of the levels that are known, with those that only earlier runs have measured."""
+    is_number = search.kind == "tasks"
+    first = ("LEVEL",) if is_number else ("METHOD",)
+    spread = ("SPREAD",) if is_number else ()
+    of = search.pool.get(search.level if is_number else search.listed[0])
+    ratio = f"x OF {search.level.tasks}" if is_number else "x OF ONE AT A TIME"
+    rows = [[*first, "TASKS/GPU", f"RATE {UNITS.get(source, '1/s')}", *spread, ratio, "RUN"]]
+    own = {level_of(one) for one in search.levels}
+    for one in search.known_levels:
+        rows.append([
+            str(one.level) if is_number else one.sharing, f"{one.level / search.gpus:g}", amount(one.per_s),
+            *([amount(one.spread_per_s)] if is_number else []),
+            f"{one.per_s / of.per_s:.2f}" if of is not None and of.per_s > 0 else "-",
+            "this" if level_of(one) in own else "earlier",
+        ])  # fmt: skip
+    return table(rows if any(row[-1] == "earlier" for row in rows) else [row[:-1] for row in rows])
 
 
 WHY: dict[SearchEnd, str] = {
     "no gain": "more tasks at once do no more",
     "no room": "no more tasks have room",
+    "all tried": "each was tried",
     "same": "it does as much as it did in the run that was tuned",
     "levels": f"{LEVELS_MAX} trials were made",
     "cost": "the tasks that are left cannot pay back another trial",
@@ -58,19 +54,51 @@ WHY: dict[SearchEnd, str] = {
 }
 
 
-def begin_sentence(known: SearchRun, level: int, now: float) -> str:
+def begin_sentence(known: SearchRun, level: Level, now: float) -> str:
     """Return a sentence with what an earlier run found and the level with which this one begins. now: Unix time."""
+    what, at_once, begin = (
+        f"found {known.best} tasks at once",
+        counted(level.tasks, "task") + " at once",
+        str(level.tasks),
+    )
+    if known.kind == "sharing":
+        what, at_once, begin = "compared ways of sharing", level.sharing, level.sharing
     if now - known.when > FRESH_S:
-        return (
-            f"a run of this script found {known.best} tasks at once, more than {FRESH_S / 86400:.0f} days ago; this "
-            f"run searches again, from {level} on"
-        )
+        days = f"{FRESH_S / 86400:.0f} days"
+        return f"a run of this script {what}, more than {days} ago; this run searches again, from {begin} on"
     if known.next:
-        return (
-            f"an earlier run of this script did not finish its search, which goes on with "
-            f"{counted(level, 'task')} at once"
-        )
-    return f"an earlier run of this script found {known.best} tasks at once; this run begins with {level}"
+        return f"an earlier run of this script did not finish its search, which goes on with {at_once}"
+    return f"an earlier run of this script {what}; this run begins with {begin}"
+
+
+def end_sentences(search: Search) -> list[str]:
+    """Return sentences with the level from now on, and why the search has ended with it."""
+    assert search.end is not None
+    at_once = f"{counted(search.level.tasks, 'task')} at once"
+    if search.kind == "tasks":
+        return [f"{at_once} from now on: {WHY[search.end]}"]
+    untried = ", ".join(one.sharing for one in search.untried)
+    found = [f"not compared: {untried}; {WHY[search.end]}"] if untried else []
+    if len(search.known_levels) < 2:
+        return [*found, f"{search.level.sharing} from now on, {at_once}, as without a comparison"]
+    why = "it is the fastest of those compared" if untried else "it is fastest"
+    if search.end == "same":
+        why = WHY["same"]
+    return [*found, f"{search.level.sharing} from now on, {at_once}: {why}"]
+
+
+def result_lines(search: Search, where: str, source: str, nodes: int, *, is_idle: bool) -> list[str]:
+    """Return the table of a search, and what it means for the next run. where: the node. is_idle: no task was done."""
+    what = "tasks at once" if search.kind == "tasks" else "ways of sharing"
+    if not search.levels:
+        why = "no task was done" if is_idle else "the run was too short"
+        if search.end in ("no rates", "cost"):
+            why = WHY[search.end]
+        return [f"no {'number of tasks at once' if search.kind == 'tasks' else 'way of sharing'} was measured: {why}"]
+    found = [f"{what} on {where}:", *levels_table(search, source)]
+    if search.kind == "tasks" and search.end is not None:
+        found.append(best_sentence(search.known_levels, search.level.tasks, search.end, search.next, nodes))
+    return found
 
 
 def best_sentence(pool: Collection[LevelRun], best: int, end: SearchEnd, following: int, nodes: int) -> str:
@@ -100,14 +128,12 @@ def best_sentence(pool: Collection[LevelRun], best: int, end: SearchEnd, followi
     return f"{best} on a node, the most that were tried, do most{gain}; {again}"
 
 
-def cost_s(spent: Sequence[tuple[SharingMethod, int, float]], runs: Sequence[LevelRun], best: LevelRun) -> float:
+def cost_s(spent: Sequence[tuple[Level, float]], runs: Sequence[LevelRun], best: LevelRun) -> float:
     """Return the time that trials lost against the best level, in seconds.
 
-    spent: method, level and seconds of each trial. A trial without a rate counts as lost completely.
+    spent: seconds of each trial. A trial without a rate counts as lost completely.
     """
-    rates = {(one.sharing, one.level): one.per_s for one in runs}
+    rates = {level_of(one): one.per_s for one in runs}
     if best.per_s <= 0:
         return 0.0
-    return sum(
-        seconds * max(0.0, 1.0 - rates.get((sharing, level), 0.0) / best.per_s) for sharing, level, seconds in spent
-    )
+    return sum(seconds * max(0.0, 1.0 - rates.get(level, 0.0) / best.per_s) for level, seconds in spent)

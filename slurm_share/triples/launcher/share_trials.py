@@ -7,20 +7,25 @@ from statistics import median
 
 from msgspec import Struct
 
-from ...packing import FREE, UNMEASURED, Board, History, LevelRun, SearchRun, Share, Shares, Start, antt, slowdowns, stp
+from ... import packing
 
 WINDOWS_MIN = 3
 """Closed windows with the same tasks on the GPU, from which on a trial counts."""
 
 
-class _Trial(Struct, eq=False):
-    """A running task with the part of the multiprocessors that `Shares` chose for it."""
+_Kind = tuple[str, str, tuple[str, ...]]
+"""(family, GPU model, families of the neighbours, sorted, each once)"""
 
-    family: str
+
+class _Trial(Struct, eq=False):
+    """A running task with the part of the multiprocessors that the search of its kind chose for it."""
+
+    kind: _Kind
     gpu: str
-    model: str
-    neighbours: tuple[str, ...]
-    share: Share
+    level: packing.Level
+    percent: float | None
+    is_trial: bool
+    """False: the part is chosen, or no trials are made."""
     speeds: list[tuple[float, float]] = []
     """Aggregate speed (STP), measured and predicted, at each tick."""
     antt: list[tuple[float, float]] = []
@@ -31,21 +36,31 @@ class _Trial(Struct, eq=False):
 class ShareTrials:
     """The trials of one launcher. Only the thread of the loop calls it."""
 
-    def __init__(self, board: Board, history: History, tell: Callable[[str], None], keep: Callable[..., None]) -> None:
+    def __init__(
+        self, board: packing.Board, history: packing.History, tell: Callable[[str], None], keep: Callable[..., None]
+    ) -> None:
         """`tell` gets sentences for the job's log, `keep` results for the user's history."""
         self.board = board
-        self.shares = Shares(history.searches)
+        self.searches: dict[_Kind, packing.Search] = {}
+        for one in history.searches:
+            if one.kind == "part":
+                search = self._search((one.family, one.gpu_model, one.neighbours))
+                for run in one.levels:
+                    search.add(run)
         self._tell, self._keep = tell, keep
-        self._results: list[SearchRun] = []
+        self._results: list[packing.SearchRun] = []
         """Results for the history since the last `flush`."""
         self._trials: dict[int, _Trial] = {}
-        self._logged: set[tuple[str, tuple[str, ...]]] = set()
-        """(family, its neighbours' families) of choices that were logged."""
+        self._logged: set[_Kind] = set()
+        """Kinds of tasks whose choices were logged."""
         without = [str(one.index) for one in board.facts.values() if not one.is_mps]
         if without:
             self._tell(f"no parts are tried on GPU {','.join(without)}: only MPS enforces them, and it is off")
 
-    def start(self, start: Start) -> float | None:
+    def _search(self, kind: _Kind) -> packing.Search:
+        return self.searches.setdefault(kind, packing.Search("part", packing.part_levels(None, 1), 0))
+
+    def start(self, start: packing.Start) -> float | None:
         """Return the percentage of the multiprocessors for a task that starts now; None: no limit."""
         board, uuid = self.board, start.gpus[0]
         task = board.running.get(start.task)
@@ -54,30 +69,31 @@ class ShareTrials:
             return None
         others = [one for one in board.running.values() if uuid in one.gpus and one is not task]
         keys = [one.ask.key for one in others]
-        neighbours = tuple(sorted(key.family for key in keys if key is not None))
+        neighbours = tuple(sorted({key.family for key in keys if key is not None}))
         family = task.ask.key.family
+        if not neighbours or not family:
+            return None
         left = 1 + sum(1 for one in board.waiting.values() if one.ask.key is not None and one.family == family)
-        share = self.shares.start(
-            family,
-            facts.model,
-            board.speeds.load(task.ask, facts.model),
-            neighbours,
-            left,
-            may_try=not any(self._is_tried(one.ask.task) for one in others),
-        )
-        if neighbours and (share.is_trial or share.arm != FREE):
-            self._trials[start.task] = _Trial(family, uuid, facts.model, neighbours, share)
-        return share.percent
+        kind, clients = (family, facts.model, neighbours), len(others) + 1
+        search = self._search(kind)
+        levels = packing.part_levels(board.speeds.load(task.ask, facts.model), clients, search.pool)
+        may_try = not any(self._is_tried(one.ask.task) for one in others)
+        level, is_trial = search.begin_task(levels, left, may_try=may_try)
+        if level.part == packing.FREE and not is_trial:
+            return None
+        percent = packing.percent_of(level, clients)
+        self._trials[start.task] = _Trial(kind, uuid, level, percent, is_trial)
+        return percent
 
     def _is_tried(self, task: int) -> bool:
         trial = self._trials.get(task)
-        return trial is not None and trial.share.is_trial
+        return trial is not None and trial.is_trial
 
     def dropped(self, task: int) -> None:
         """Cancel the trial of a task that could not be started."""
         trial = self._trials.pop(task, None)
-        if trial is not None:
-            self.shares.ended(trial.family, trial.model, trial.neighbours, trial.share, None)
+        if trial is not None and trial.is_trial:
+            self.searches[trial.kind].end_task(trial.level)
 
     def tick(self) -> None:
         """Measure the GPUs with tasks under trial."""
@@ -87,13 +103,13 @@ class ShareTrials:
             if found is None:
                 continue
             measured, predicted, windows, place = found
-            trial.speeds.append((stp(measured), stp(predicted)))
-            trial.antt.append((antt(measured), antt(predicted)))
+            trial.speeds.append((packing.stp(measured), packing.stp(predicted)))
+            trial.antt.append((packing.antt(measured), packing.antt(predicted)))
             trial.windows = max(trial.windows, windows)
             ratio = measured[place] / predicted[place]
-            if self.shares.slowed(trial.family, trial.model, trial.neighbours, trial.share, ratio, windows):
+            if self.searches[trial.kind].refuse(trial.level, ratio, windows):
                 self._tell(
-                    f"task {task} is {ratio:.2f} x as slow as expected with {trial.share.percent:g} % of the "
+                    f"task {task} is {ratio:.2f} x as slow as expected with {trial.percent:g} % of the "
                     "multiprocessors; no further task of its kind gets that part there"
                 )
 
@@ -117,7 +133,7 @@ class ShareTrials:
             windows.append(view.rate.windows)
         if len(views) < 2 or min(windows) < WINDOWS_MIN:
             return None
-        predicted = slowdowns([board.speeds.load(view.ask, model) or UNMEASURED for view in views])
+        predicted = packing.slowdowns([board.speeds.load(view.ask, model) or packing.UNMEASURED for view in views])
         place = next((number for number, view in enumerate(views) if view.ask.task == task), None)
         return None if place is None else (measured, predicted, min(windows), place)
 
@@ -126,33 +142,36 @@ class ShareTrials:
         trial = self._trials.pop(task, None)
         if trial is None:
             return
-        score = None
+        search, (family, model, neighbours) = self.searches[trial.kind], trial.kind
+        run = None
         if trial.speeds:
-            score = LevelRun(
-                level=len(trial.neighbours) + 1,
-                sharing="mps",
+            run = packing.LevelRun(
+                *trial.level[:2],
                 per_s=round(median(seen / wanted for seen, wanted in trial.speeds), 4),
                 spread_per_s=0.0,
                 windows=trial.windows,
-                part=trial.share.arm,
+                part=trial.level.part,
                 slowdown=round(median(seen / wanted for seen, wanted in trial.antt), 4),
             )
             self._results.append(
-                SearchRun(
+                packing.SearchRun(
+                    kind="part",
                     when=round(unix_s, 3),
-                    family=trial.family,
-                    gpu_model=trial.model,
+                    family=family,
+                    gpu_model=model,
                     gpus=1,
-                    neighbours=trial.neighbours,
+                    neighbours=neighbours,
                     rate_source="stp",
-                    levels=(score,),
-                    best=score.level,
+                    levels=(run,),
+                    best=run.level,
                     end="stopped",
                 )
             )
-        chosen = self.shares.ended(trial.family, trial.model, trial.neighbours, trial.share, score)
-        kind = (trial.family, tuple(sorted(set(trial.neighbours))))
-        if chosen is not None and trial.share.is_trial and kind not in self._logged:
-            self._logged.add(kind)
-            part = {FREE: "no limit", "even": "an even part"}.get(chosen, f"{chosen} %")
+        if not trial.is_trial:
+            return
+        search.end_task(trial.level, run)
+        best = search.best
+        if best is not None and not search.untried and trial.kind not in self._logged:
+            self._logged.add(trial.kind)
+            part = {packing.FREE: "no limit", packing.EVEN: "an even part"}.get(best.part, f"{best.part} %")
             self._tell(f"parts of the multiprocessors: {part} is best for tasks such as {task}")

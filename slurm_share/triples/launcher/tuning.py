@@ -1,6 +1,6 @@
-"""Trials of a run of equal tasks: the level (number of tasks at once on the node) and the sharing method.
+"""Trials of a run of equal tasks: the number of tasks at once on the node, and the sharing method.
 
-About once a second it measures the running tasks and closes windows. The rules in `packing` choose the next level from
+About once a second it measures the running tasks and closes windows. `packing.Search` chooses the next level from
 these. It sets the limit of tasks per GPU and never ends a task: to lower the level, it starts fewer tasks.
 """
 
@@ -11,21 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import UNSET
 
-from ...core.text import counted
+from ... import packing
 from ...node.records import MemoryUse
-from ...packing import (
-    Attempt,
-    Board,
-    Comparison,
-    History,
-    LevelRun,
-    SearchRun,
-    SharingMethod,
-    TaskKey,
-    Tuner,
-    newest_search,
-    tuned_text,
-)
 from ..records import Run
 from .node import Node
 
@@ -52,9 +39,9 @@ class Tuning:
         self,
         run: Run,
         node: Node,
-        board: Board,
+        board: packing.Board,
         tell: Callable[[str], None],
-        keep: Callable[[SearchRun], None],
+        keep: Callable[[packing.SearchRun], None],
         has_shared: Callable[[], bool] = lambda: False,
     ) -> None:
         """`tell` gets sentences for the job's log, `keep` the result for the user's history. `has_shared`: whether the
@@ -68,21 +55,17 @@ class Tuning:
         self.workers = len(node.workers)
         self.window_s = run.rate_window_s
         self.is_tuned, self.is_compared = run.pack.is_tuned, run.pack.is_compared
-        self.base: SharingMethod = "mps" if all(one.is_mps for one in self.facts) else "time-slicing"
-        self.sharing: SharingMethod = self.base
-        """Sharing method of the tasks that start now."""
+        self.base: packing.SharingMethod = "mps" if all(one.is_mps for one in self.facts) else "time-slicing"
         self.source = ""
         """Source of the rates; empty: not known yet."""
-        self.tuner: Tuner | None = None
-        """The search for the best level; None: not begun, or the user chose the level."""
-        self.comparison: Comparison | None = None
+        self.searches: list[packing.Search] = []
+        """The searches of this run: for the number of tasks, and for the sharing method. The last one goes on."""
         self._tell = tell
         self._keep_result = keep
-        self.has_begun = False
-        per_node = self.workers if run.triple is None else run.triple.per_node
-        self._level = self._shared_level = per_node
-        """The present level, and the level of methods that share GPUs."""
-        self._key: TaskKey | None = None
+        self.level = packing.Level(self.workers if run.triple is None else run.triple.per_node, self.base)
+        """Tasks at once, and sharing method of the tasks that start now."""
+        self._key: packing.TaskKey | None = None
+        self._history = packing.History()
         self._limit: int | None = None
         """Limit of tasks per GPU last passed to the board."""
         self._is_draining = False
@@ -109,10 +92,8 @@ class Tuning:
         """Durations of tasks done in the open window that ran at this level only."""
         self._finished = 0
         """Tasks done in the open window."""
-        self._spent: list[tuple[SharingMethod, int, float]] = []
-        """Method, level and seconds of each trial."""
-        self._next: tuple[SharingMethod, int] = (self.base, per_node)
-        """Method and level after draining."""
+        self._spent: list[tuple[packing.Level, float]] = []
+        """Seconds of each trial."""
         self._tasks = 0
         """Number of tasks of this node at the beginning."""
         self._done_tasks = 0
@@ -124,40 +105,66 @@ class Tuning:
 
     # ---- Events ----
 
-    def begin(self, key: TaskKey | None, tasks: int, history: History) -> None:
+    def begin(self, key: packing.TaskKey | None, tasks: int, history: packing.History) -> None:
         """Begin the trials. `key`: of the first task. `tasks`: number of tasks of this node."""
-        self.has_begun = True
-        self._key = key
+        self._key, self._history = key, history
         self._tasks = tasks
         if self.is_tuned:
-            now = time.time()
-            known = self._known(history, now)
-            self.tuner = Tuner(self.gpus, tasks, sharing=self.base, known=known, now=now)
-            self._level = self.tuner.level
-            if known is not None:
-                self._known_source = known.rate_source
-                self._tell(tuned_text.begin_sentence(known, self._level, now))
+            self._begin("tasks", [packing.Level(self.gpus, self.base)], tasks)
+            self._set(self.searches[-1].level)
         else:
-            self._begin_comparison(())
-        self._set_limit()
+            self._begin_methods(tasks)
 
-    def _known(self, history: History, now: float) -> SearchRun | None:
+    def _begin(self, kind: packing.SearchKind, levels: Sequence[packing.Level], tasks: int) -> None:
+        now = time.time()
+        known = self._known(kind, levels, now)
+        measured = [one for one in self.levels if packing.Level(one.level, one.sharing) in levels]
+        default = packing.Level(self.level.tasks if kind == "sharing" else self.gpus, self.base)
+        search = packing.Search(
+            kind, levels, tasks, gpus=self.gpus, default=default, measured=measured, known=known, now=now
+        )
+        self.searches.append(search)
+        if known is not None:
+            self._known_source = known.rate_source
+            self._tell(packing.tuned_text.begin_sentence(known, search.level, now))
+
+    def _begin_methods(self, tasks: int) -> None:
+        """Begin to compare sharing methods, the one without trials last; log the methods that this node has not."""
+        wanted = self.level
+        levels = [packing.Level(min(self.gpus, wanted.tasks), "exclusive")]
+        if any(one.takes_only_mps for one in self.facts):
+            self._tell("time-slicing is not tried: the GPUs take MPS clients only (EXCLUSIVE_PROCESS)")
+        elif any(one.is_single for one in self.facts):
+            self._tell("time-slicing is not tried: the GPUs take one process at a time (EXCLUSIVE_PROCESS)")
+        else:
+            levels.append(packing.Level(wanted.tasks, "time-slicing"))
+        if self.base == "mps":
+            levels.append(packing.Level(wanted.tasks, "mps"))
+        else:
+            self._tell(f"MPS is not tried: there is none on the GPUs of {self.node.name}")
+        is_first = not self.searches
+        self._begin("sharing", levels, tasks)
+        if is_first:
+            self._set(self.searches[-1].level)
+        if is_first and self.is_over:
+            self._end()
+
+    def _known(self, kind: packing.SearchKind, levels: Sequence[packing.Level], now: float) -> packing.SearchRun | None:
+        """Return the search of an earlier run with which this one goes on. levels: of this one."""
         key = self._key
         if key is None:
             return None
-        models = {one.model for one in self.facts}
+        models, methods = {one.model for one in self.facts}, {level.sharing for level in levels}
         found = [
             one
-            for one in history.searches
-            if not one.neighbours
+            for one in self._history.searches
+            if one.kind == kind
             if (one.exact and one.exact == key.exact) or (one.family and one.family == key.family)
-            if {one.gpu_model} == models
-            and one.gpus == self.gpus
-            and any(run.sharing == self.base for run in one.levels)
+            if {one.gpu_model} == models and one.gpus == self.gpus and any(run.sharing in methods for run in one.levels)
         ]
-        return newest_search(found, now)
+        return packing.newest_search(found, now)
 
-    def ended(self, task: Attempt, now: float, *, is_done: bool) -> None:
+    def ended(self, task: packing.Attempt, now: float, *, is_done: bool) -> None:
         """Record the end of a task."""
         self._count(task)
         self._units.pop(task.task, None)
@@ -169,7 +176,7 @@ class Tuning:
         if self._full_s is not None and now - self._full_s >= ALMOST_RATIO * seconds:
             self._seconds.append(max(seconds, 1e-3))
 
-    def _count(self, task: Attempt) -> None:
+    def _count(self, task: packing.Attempt) -> None:
         units = task.units
         if units is UNSET:
             return
@@ -180,9 +187,9 @@ class Tuning:
                 self._risen.add(task.task)
         self._units[task.task] = units
 
-    def tick(self, running: Mapping[int, Attempt], host: MemoryUse | None, now: float) -> None:
+    def tick(self, running: Mapping[int, packing.Attempt], host: MemoryUse | None, now: float) -> None:
         """Measure the running tasks, close a window that is over, and set the next level or method."""
-        if not self.has_begun or (self.is_over and not self._is_draining):
+        if not self.searches or (self.is_over and not self._is_draining):
             return
         for task in running.values():
             self._count(task)
@@ -192,7 +199,7 @@ class Tuning:
             self._end_drain(count, now)
             return
         self._bound(host)
-        target = min(self._level, self.workers)
+        target = min(self.level.tasks, self.workers)
         is_full = FULL_RATIO * target <= count <= target
         if self._opened_s is not None:
             self._counts.append(count)
@@ -210,16 +217,21 @@ class Tuning:
         if count < FULL_RATIO * target and not self._has_waiting():
             self._run_dry(running, target, now)
 
+    @property
+    def _waiting(self) -> int:
+        """Return the number of tasks of this node that have not started."""
+        return max(self._tasks - self._done_tasks - len(self.board.running), 0)
+
     def _has_waiting(self) -> bool:
         return bool(self.board.waiting) or self._has_shared()
 
-    def _is_over(self, target: int, running: Mapping[int, Attempt], seconds: float) -> bool:
+    def _is_over(self, target: int, running: Mapping[int, packing.Attempt], seconds: float) -> bool:
         """Return whether the open window ends. If only finished tasks show a rate, one of each place is enough."""
         if seconds >= self.window_s and self._have_risen(running, seconds):
             return True
         return not self._is_by_progress and len(self._seconds) >= target and len(self._counts) >= EARLY_TICKS
 
-    def _have_risen(self, running: Mapping[int, Attempt], seconds: float) -> bool:
+    def _have_risen(self, running: Mapping[int, packing.Attempt], seconds: float) -> bool:
         """Return whether enough tasks made progress in the open window, or it is very late.
 
         With steps longer than a window, windows would otherwise contain no step or two steps.
@@ -238,7 +250,7 @@ class Tuning:
         self._counts, self._seconds, self._finished = [], [], 0
         self._risen.clear()
 
-    def _close(self, target: int, running: Mapping[int, Attempt], now: float) -> None:
+    def _close(self, target: int, running: Mapping[int, packing.Attempt], now: float) -> None:
         assert self._opened_s is not None
         seconds, mean = now - self._opened_s, sum(self._counts) / max(len(self._counts), 1)
         done_units, durations, finished = self._done_units - self._units_then, self._seconds, self._finished
@@ -252,24 +264,20 @@ class Tuning:
         # At the end of the list, places stay empty for lack of tasks: a full level would do more.
         full = 1.0 if self._has_waiting() else max(target / mean, 1.0)
         rates = [full * mean / one for one in durations] if self.source == "finished" else [full * done_units / seconds]
-        if self.tuner is not None and rates and self._known_source not in ("", self.source):
+        search = self.searches[-1]
+        if rates and self._known_source not in ("", self.source):
             self._known_source = ""
-            self.tuner.forget()
-        if self.tuner is not None and not self.tuner.is_done:
-            waiting = max(self._tasks - self._done_tasks - len(self.board.running), 0)
-            self.tuner.window(rates, finished, waiting)
-            self._follow_tuner(now)
-        elif self.comparison is not None:
-            self.comparison.window(rates, finished)
-            self._follow_comparison(now)
+            search.forget()
+        search.window(rates, finished, self._waiting)
+        self._follow(now)
 
-    def _choose_source(self, running: Mapping[int, Attempt], finished: int) -> None:
+    def _choose_source(self, running: Mapping[int, packing.Attempt], finished: int) -> None:
         """Choose progress as the source of rates if most tasks report it, else finished tasks.
 
         The source is kept, because rates of two sources cannot be compared. Tasks shorter than a window are counted
         when they are done, because a part of their progress is missed.
         """
-        has_rates = bool(self.levels) or (self.tuner is not None and self.tuner.has_rates)
+        has_rates = bool(self.levels) or self.searches[-1].has_rates
         if self.source and (self.source != "finished" or has_rates):
             return
         sources = [task.rate_source for task in running.values() if task.units is not UNSET]
@@ -277,24 +285,22 @@ class Tuning:
         found = sources[0] if is_counted else UNSET
         self.source = "finished" if found is UNSET else found
 
-    def _run_dry(self, running: Mapping[int, Attempt], target: int, now: float) -> None:
+    def _run_dry(self, running: Mapping[int, packing.Attempt], target: int, now: float) -> None:
         """End the trials if too few tasks are left to fill the level. What the open window has measured counts."""
         if self._full_s is None and self._most_here == 0:
             return
         is_measured = bool(self._seconds) and not self._is_by_progress
         if self._opened_s is not None and (is_measured or now - self._opened_s >= self.window_s / 2):
             self._close(target, running, now)
-        if self.tuner is not None and not self.tuner.is_done:
-            self.tuner.stop("few tasks")
-            self._follow_tuner(now)
-        elif self.comparison is not None and self.comparison.now is not None:
-            self.comparison.stop()
-            self._follow_comparison(now)
+        if not self.is_over:
+            self.searches[-1].stop("few tasks")
+            self._follow(now)
 
     # ---- Bounds ----
 
     def _bound(self, host: MemoryUse | None) -> None:
-        if self.tuner is None or self.tuner.is_done:
+        search = self.searches[-1]
+        if search.kind != "tasks" or search.is_done:
             return
         per_gpu = self.board.most_on_a_gpu()
         if per_gpu is None:
@@ -306,105 +312,61 @@ class Tuning:
         if host is not None and any(host.tasks_mib):
             others = max(host.used_mib - sum(host.tasks_mib), 0)
             most = min(most, int((HOST_RATIO * host.total_mib - others) // max(host.tasks_mib)))
-        if most != self.tuner.hi:
-            self.tuner.bound(most)
-            if self.tuner.level != self._level:
-                self._go(self.tuner.level)
+        if most != search.hi:
+            search.bound(most)
+            if search.level != self.level:
+                self._set(search.level)
 
     def _check_room(self, count: int, target: int, now: float) -> None:
         """Take the number of running tasks as the bound if tasks wait but none has started for long."""
         if self._level_s == 0.0:
             self._level_s = now
         is_stuck = now - self._level_s > STUCK_WINDOWS * self.window_s and count < target and self._has_waiting()
-        if is_stuck and self.tuner is not None and not self.tuner.is_done and count >= self.gpus:
-            self._tell(f"{self._level} tasks at once have no room on {self.node.name}: {count} run")
-            self.tuner.bound(count)
-            self._go(self.tuner.level, now)
+        search = self.searches[-1]
+        if is_stuck and search.kind == "tasks" and not search.is_done and count >= self.gpus:
+            self._tell(f"{self.level.tasks} tasks at once have no room on {self.node.name}: {count} run")
+            search.bound(count)
+            self._level_s = now
+            self._set(search.level)
 
     # ---- The next level or method ----
 
-    def _follow_tuner(self, now: float) -> None:
-        tuner = self.tuner
-        assert tuner is not None
-        if tuner.level != self._level or tuner.is_done:
-            self._spend(now)
-        if not tuner.is_done:
-            if tuner.level != self._level:
-                self._go(tuner.level, now)
-                self._keep(tuner)  # for the next run, if this one is killed
-            return
-        self._go(tuner.level, now)
-        assert tuner.end is not None
-        self._tell(f"{counted(tuner.level, 'task')} at once from now on: {tuned_text.WHY[tuner.end]}")
-        self._keep(tuner)
-        if self.is_compared and tuner.levels:
-            self._begin_comparison(tuner.levels)
-            self._follow_comparison(now)
-
-    def _begin_comparison(self, measured: Sequence[LevelRun]) -> None:
-        """Plan the trials of sharing methods; log the methods that this node does not have."""
-        self._shared_level = self._level
-        trials: list[tuple[SharingMethod, int]] = [("exclusive", min(self.gpus, self._level))]
-        if any(one.takes_only_mps for one in self.facts):
-            self._tell("time-slicing is not tried: the GPUs take MPS clients only (EXCLUSIVE_PROCESS)")
-        elif any(one.is_single for one in self.facts):
-            self._tell("time-slicing is not tried: the GPUs take one process at a time (EXCLUSIVE_PROCESS)")
-        else:
-            trials.append(("time-slicing", self._level))
-        if self.base == "mps":
-            trials.append(("mps", self._level))
-        else:
-            self._tell(f"MPS is not tried: there is none on the GPUs of {self.node.name}")
-        same = [one for one in measured if one.level == self._level and one.sharing == self.base]
-        self.comparison = Comparison(trials, self._tasks, same)
-        if self.comparison.now is not None and not measured:
-            self.sharing, self._level = self.comparison.now
-
-    def _follow_comparison(self, now: float) -> None:
-        compared = self.comparison
-        assert compared is not None
-        is_comparable = len({one.sharing for one in compared.runs}) > 1
-        best = compared.best if is_comparable else None
-        wanted = compared.now
-        if wanted is None:
-            wanted = (self.base, self._shared_level) if best is None else (best.sharing, best.level)
-        if wanted != (self.sharing, self._level):
-            self._spend(now)
-            if wanted[0] != self.sharing:
-                self._is_draining, self._level_s = True, now
-            self._next = wanted
-            if not self._is_draining:
-                self._go(wanted[1], now)
-            else:
+    def _follow(self, now: float) -> None:
+        """Set the level that the search has chosen; where it ends, say so and keep what it has found."""
+        search = self.searches[-1]
+        if search.level != self.level or search.is_done:
+            self._spent.append((self.level, now - self._level_s))
+        if search.level != self.level:
+            self._level_s = now
+            if search.level.sharing != self.level.sharing:
+                self._is_draining = True
                 self._set_limit()
-        if compared.now is None:
-            if compared.untried:
-                untried = ", ".join(compared.untried)
-                self._tell(f"not compared for lack of tasks: {untried}; that takes a run with more tasks")
-            if best is None:
-                self._tell(
-                    f"{self.base} from now on, {counted(self._shared_level, 'task')} at once, as without a comparison"
-                )
             else:
-                why = "it is the fastest of those compared" if compared.untried else "it is fastest"
-                self._tell(f"{best.sharing} from now on, {counted(best.level, 'task')} at once: {why}")
+                self._set(search.level)
+            if not search.is_done:
+                self._keep(search)  # for the next run, if this one is killed
+        if search.is_done:
+            self._end()
+            if search.kind == "tasks" and self.is_compared and search.levels:
+                self._begin_methods(self._waiting)
+                self._follow(now)
+
+    def _end(self) -> None:
+        for sentence in packing.tuned_text.end_sentences(self.searches[-1]):
+            self._tell(sentence)
+        self._keep(self.searches[-1])
 
     def _end_drain(self, count: int, now: float) -> None:
         """Begin with the next method when no task of the last one runs: methods are never mixed on a GPU."""
         if count:
             return
         self._is_draining = False
-        self._spent.append((self.sharing, 0, now - self._level_s))  # draining counts as time without work
-        self.sharing, level = self._next
-        self._go(level, now)
+        self._spent.append((self.level._replace(tasks=0), now - self._level_s))  # it counts as time without work
+        self._level_s = now
+        self._set(self.searches[-1].level)
 
-    def _spend(self, now: float) -> None:
-        self._spent.append((self.sharing, self._level, now - self._level_s))
-
-    def _go(self, level: int, now: float | None = None) -> None:
-        self._level = level
-        if now is not None:
-            self._level_s = now
+    def _set(self, level: packing.Level) -> None:
+        self.level = level
         self._most_here = 0
         self._reset()
         self._set_limit()
@@ -413,94 +375,75 @@ class Tuning:
         self._full_s = self._opened_s = None
 
     def _set_limit(self) -> None:
-        limit = 0 if self._is_draining else -(-self._level // self.gpus)
+        limit = 0 if self._is_draining else -(-self.level.tasks // self.gpus)
         if limit != self._limit:
             self._limit = limit
             self.board.limit(limit)
 
     def finish(self) -> None:
         """End a search that goes on at the end of the run, and keep what it has found for the next run."""
-        if self.tuner is not None and not self.tuner.is_done:
-            self.tuner.stop("stopped")
-            self._keep(self.tuner)
+        if self.searches and not self.is_over:
+            self.searches[-1].stop("stopped")
+            self._keep(self.searches[-1])
 
-    def _keep(self, tuner: Tuner) -> None:
+    def _keep(self, search: packing.Search) -> None:
         """Keep what a search has found for the next run, and where that is to go on."""
         models = {one.model for one in self.facts}
-        best = tuner.best
-        if not tuner.is_new or best is None or self._key is None or len(models) != 1:
+        best = search.best
+        if not search.is_new or best is None or self._key is None or len(models) != 1:
             return
         self._keep_result(
-            SearchRun(
+            packing.SearchRun(
+                kind=search.kind,
                 when=round(time.time(), 3),
                 exact=self._key.exact,
                 family=self._key.family,
                 gpu_model=models.pop(),
                 gpus=self.gpus,
                 rate_source=self.source,
-                levels=tuple(tuner.pool[level] for level in sorted(tuner.pool)),
+                levels=tuple(search.pool[level] for level in sorted(search.pool)),
                 best=best.level,
-                end=tuner.end or "stopped",
-                next=tuner.next if tuner.is_done else tuner.level,
+                end=search.end or "stopped",
+                next=search.next if search.is_done else search.level.tasks,
             )
         )
 
     # ---- State and results ----
 
     @property
-    def is_over(self) -> bool:
-        is_tuning = self.tuner is not None and not self.tuner.is_done
-        is_comparing = self.comparison is not None and self.comparison.now is not None
-        return self.has_begun and not is_tuning and not is_comparing
+    def has_begun(self) -> bool:
+        return bool(self.searches)
 
     @property
-    def levels(self) -> tuple[LevelRun, ...]:
+    def is_over(self) -> bool:
+        return bool(self.searches) and self.searches[-1].is_done
+
+    @property
+    def levels(self) -> tuple[packing.LevelRun, ...]:
         """Return the levels and methods measured so far."""
-        tuned = [] if self.tuner is None else self.tuner.levels
-        compared = [] if self.comparison is None else self.comparison.runs
-        return (*tuned, *(one for one in compared if one not in tuned))
+        return tuple(dict.fromkeys(one for search in self.searches for one in search.levels))
 
     @property
     def threads(self) -> int:
         """Return the mean number of cores per task at this level, at least 1."""
-        return max(1, self.node.cores // max(self._level, 1))
+        return max(1, self.node.cores // max(self.level.tasks, 1))
 
     @property
-    def method(self) -> SharingMethod | None:
+    def method(self) -> packing.SharingMethod | None:
         """Return the sharing method of the next task; None: the method for which the GPU is set up."""
-        return None if self.sharing == self.base else self.sharing
+        return None if self.level.sharing == self.base else self.level.sharing
 
     def sentences(self) -> list[str]:
         """Return the tables for the end of the run, as lines."""
-        found: list[str] = []
         simulated = " (simulated GPUs)" if any(one.is_simulated for one in self.facts) else ""
-        tuner = self.tuner
-        if tuner is not None and tuner.levels:
-            found.append(f"tasks at once on {self.node.name}{simulated}:")
-            own = {one.level for one in tuner.levels}
-            earlier = [one for one in tuner.known_levels if one.level not in own]
-            found += tuned_text.levels_table(tuner.levels, tuner.level, self.gpus, self.source, earlier)
-            if tuner.end is not None:
-                found.append(
-                    tuned_text.best_sentence(tuner.known_levels, tuner.level, tuner.end, tuner.next, self.node.count)
-                )
-        elif tuner is not None:
-            why = "the run was too short" if self._done_tasks else "no task was done"
-            if tuner.end == "no rates":
-                why = tuned_text.WHY[tuner.end]
-            found.append(f"no number of tasks at once was measured: {why}")
-        compared = self.comparison
-        if compared is not None and compared.runs:
-            found.append(f"ways of sharing on {self.node.name}{simulated}:")
-            found += tuned_text.methods_table(compared.runs, self.gpus, self.source)
-        elif self.is_compared:
-            found.append("no way of sharing was measured: the run was too short")
-        runs = self.levels
-        best = max(runs, key=lambda one: one.per_s, default=None)
-        if tuner is not None and (compared is None or not compared.runs):
-            best = tuner.best
-        is_known = tuner is None or (tuner.is_finished and tuner.end != "same")
-        if best is not None and self.is_over and is_known:
-            cost = tuned_text.cost_s(self._spent, runs, best)
+        where = self.node.name + simulated
+        found = []
+        for search in self.searches:
+            found += packing.tuned_text.result_lines(
+                search, where, self.source, self.node.count, is_idle=not self._done_tasks
+            )
+        best = None if not self.is_over else self.searches[-1].best
+        if best is not None and all(one.is_finished and one.end != "same" for one in self.searches):
+            cost = packing.tuned_text.cost_s(self._spent, self.levels, best)
             found.append(f"the trials cost as much work as {best.level} tasks at once do in {cost:.0f} s")
         return found

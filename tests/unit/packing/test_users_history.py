@@ -358,10 +358,12 @@ def pair(when=NOW, **other):
 
 
 TUNED = SearchRun(
+    kind="tasks",
     when=NOW, exact="e", family="f1", gpu_model="A100", gpus=4, rate_source="progress",
     levels=(LevelRun(4, "mps", 1.5, 0.1, 6),), best=4, end="cost", next=8,
 )  # fmt: skip
 SHARE = SearchRun(
+    kind="part",
     when=NOW, family="f2", gpu_model="A100", gpus=1, neighbours=("f1",), rate_source="stp",
     levels=(LevelRun(2, "mps", 1.06, 0.0, 3, "60", 1.0),), best=2, end="stopped",
 )  # fmt: skip
