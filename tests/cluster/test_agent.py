@@ -123,11 +123,11 @@ class Scene:
     """alice's packed run on n3, which was requeued."""
 
     def as_alice(self, *argv: str, node: str = "n1") -> CompletedProcess[str]:
-        return self.cluster.as_user("alice", argv, node=node, timeout=300)
+        return self.cluster.as_user("alice", argv, node=node)
 
     def as_olga(self, *argv: str, node: str = "login") -> CompletedProcess[str]:
         become = ["setpriv", f"--reuid={OLGA}", f"--regid={OLGA}", "--init-groups", "--"]
-        return self.cluster.exec(node, [*become, *argv], timeout=300)
+        return self.cluster.exec(node, [*become, *argv])
 
     def everything(self) -> Snapshot:
         return parsed(self.n1.run(PYTHON, "-c", ASK, "all"))

@@ -55,7 +55,7 @@ def play(site: Cluster, *words: str) -> tuple[str, dict[str, int]]:
     script = (
         "cd /root/play && LC_ALL=C.UTF-8 HOME=/root PYTHONPATH=/root/lib exec python3 /root/lib/bin/ansible-playbook"
     )
-    said = site.exec("ctl", ["sh", "-c", f'{script} -i inventory "$@"', "sh", *words], timeout=300.0).stdout
+    said = site.exec("ctl", ["sh", "-c", f'{script} -i inventory "$@"', "sh", *words]).stdout
     recap = re.findall(r"(\w+)=(\d+)", said.partition("PLAY RECAP")[2])
     return said, {name: int(count) for name, count in recap}
 

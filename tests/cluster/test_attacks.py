@@ -50,7 +50,7 @@ def node(cluster: Cluster) -> Iterator[Node]:
 def alice(node: Node, script: str, *words: object) -> str:
     """Run Python code as alice on the node and return its output."""
     argv = ["python3", "-c", script, *map(str, words)]
-    done = node.cluster.as_user("alice", argv, node=node.name, timeout=300, check=True)
+    done = node.cluster.as_user("alice", argv, node=node.name, check=True)
     return done.stdout
 
 
@@ -472,7 +472,7 @@ def test_a_user_cannot_keep_slurmd_from_starting_a_hook(cluster: Cluster, node: 
     ways = (["sbatch", "--wrap=true"], ["salloc", "true"], ["srun", "true"], ["sbatch", "--share-gpu=2", "--wrap=true"])
     cluster.as_user("bob", "echo 'optional /usr/lib/slurm-share/share_gpu.so' >>plugstack.conf", check=True)
     for argv, size in zip(ways, (HUGE, ONE_HUGE, HUGE, ONE_HUGE), strict=True):
-        done = cluster.as_user("bob", [argv[0], "-wn2", *argv[1:]], env=conf | size, timeout=120)
+        done = cluster.as_user("bob", [argv[0], "-wn2", *argv[1:]], env=conf | size)
         assert done.returncode != 0, argv
         assert "bytes of SPANK environment for Prolog and Epilog, and at most 65536 are accepted" in done.stderr, argv
     accepted = conf | {"FORGED_COUNT": "9", "FORGED_BYTES": "7000"}
@@ -490,7 +490,7 @@ def test_with_the_prolog_at_allocation_a_step_cannot_keep_slurmd_from_starting_a
     with slurm_conf(cluster, "PrologFlags=Alloc"):
         for argv in (["salloc", "-wn2"], ["salloc", "-wn2", "--share-gpu=2", "--gres=gpu:1"]):
             step = ["env", *(f"{key}={value}" for key, value in (conf | HUGE).items()), "srun", "-n1", "echo", "ran"]
-            assert cluster.as_user("bob", [*argv, *step], timeout=120, check=True).stdout == "ran\n"
+            assert cluster.as_user("bob", [*argv, *step], check=True).stdout == "ran\n"
         alice_runs_at_once(cluster)
 
 
@@ -525,7 +525,7 @@ def test_names_are_shown_and_do_nothing(cluster: Cluster, tmp_path: Path) -> Non
             where = "n2" if look.startswith("slurm-share") else "login"
             words = look.format(day=day).split()
             is_roots = look.startswith(AS_ROOT)
-            done = cluster.exec(where, words) if is_roots else cluster.as_user("alice", words, node=where, timeout=300)
+            done = cluster.exec(where, words) if is_roots else cluster.as_user("alice", words, node=where)
             assert done.returncode == 0, (look, done.stdout, done.stderr)
             assert "Traceback" not in done.stderr
             assert ODD.findall(done.stdout + done.stderr) == [], look

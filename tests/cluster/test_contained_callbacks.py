@@ -111,7 +111,7 @@ def test_the_slot_of_a_killed_slurmstepd_is_its_tasks(contained: Cluster) -> Non
             "bash",
             "-c",
         ]
-        said = contained.as_user("alice", [*more, f"{ALONE}; sleep .2; rmdir $d"], timeout=120)
+        said = contained.as_user("alice", [*more, f"{ALONE}; sleep .2; rmdir $d"])
         assert "DOUBLE" not in said.stdout
         return sorted(re.findall(r"^ran (\d+)$", said.stdout, re.MULTILINE))
 

@@ -353,7 +353,8 @@ def test_row_12_a_server_in_fault_with_clients_is_not_restarted(cluster: Cluster
 
 def test_row_13_a_fatal_fault_of_one_task_stays_on_its_gpu(cluster: Cluster) -> None:
     """One daemon for each GPU: the tasks of GPU 0 fail together, those of GPU 1 finish. GPU."""
-    script = "srun bash -c 'simgpu-task --seconds 4; echo gpu $SLURM_SHARE_GPU_INDEX code $?'"
+    script = """srun bash -c '[ $SLURM_SHARE_GPU_INDEX = 0 ] && seconds=600 || seconds=4
+        simgpu-task --seconds $seconds; echo gpu $SLURM_SHARE_GPU_INDEX code $?'"""
     job = start(cluster, script, "--share-gpu=2", say="simgpu-task: host", times=4)
     node = Node(cluster, "n2")
     with node.fault("mps_fault", node.uuid(0)):
@@ -548,7 +549,7 @@ def test_row_21_a_hostile_value_reaches_no_shell_and_no_more_than_a_line(cluster
             ([f"--share-gpu={value}"], {}),
             ([], {"SLURM_SPANK__SLURM_SPANK_OPTION_share_gpu_share_gpu": value}),
         ):
-            done = cluster.as_user("alice", ["sbatch", "--wrap=true", *options], env=env, timeout=120)
+            done = cluster.as_user("alice", ["sbatch", "--wrap=true", *options], env=env)
             assert (done.returncode, done.stdout) == (1, "") or (done.returncode, done.stdout) == (255, "")
             assert names.OPTION_FORM in done.stderr
             assert len(done.stderr) < 12_000
@@ -810,7 +811,7 @@ def test_row_29_a_limit_names_the_tasks_one_gpu_and_is_in_force(cluster: Cluster
 def test_row_29_the_screen_shows_the_limit_that_the_task_has(cluster: Cluster) -> None:
     """One task has the share's, one a smaller one that its user set for it: each is shown with its own."""
     script = """srun bash -c '[ $SLURM_SHARE_SLOT = 0 ] || export CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=1000M
-        exec simgpu-task --memory 500M --seconds 120'"""
+        exec simgpu-task --memory 500M --seconds 600'"""
     start(cluster, script, "--share-gpu=2,mem=8G", "--gres=gpu:1", say="simgpu-task: host", times=2)
     done = cluster.as_user("alice", ["llload", "--json", "--processes"], check=True)
     nodes = json.loads(done.stdout)["nodes"]
@@ -907,7 +908,7 @@ def test_a_job_that_slurmctld_forgot_keeps_no_part_of_its_gpu_from_the_users_nex
 @pytest.mark.weekly_on_v2
 def test_a_suspended_jobs_stopped_tasks_end_with_the_job(cluster: Cluster) -> None:
     """scontrol suspend, then scancel of what is stopped: the Epilog waits for no client that cannot answer."""
-    job = start(cluster, "srun simgpu-task --seconds 120", "--share-gpu=2", say="simgpu-task: host", times=4)
+    job = start(cluster, "srun simgpu-task --seconds 600", "--share-gpu=2", say="simgpu-task: host", times=4)
     cluster.exec("ctl", ["scontrol", "suspend", str(job)], check=True)
     node = Node(cluster, "n2")
     assert len(node.mps()) == 2

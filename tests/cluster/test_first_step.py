@@ -86,7 +86,7 @@ def test_an_allocation_without_a_step_leaves_nothing(cluster: Cluster, nodes: tu
 
 def test_gpus_of_another_node_are_never_taken_for_this_ones(cluster: Cluster, nodes: tuple[Node, Node]) -> None:
     """For a step on n3 alone slurmd gives n3 the GPU that the job has on n2: the hook refuses it."""
-    other = cluster.sbatch("alice", "sleep 120", "-wn2", "--gres=gpu:1", "-n1")
+    other = cluster.sbatch("alice", "sleep 600", "-wn2", "--gres=gpu:1", "-n1")
     cluster.wait_running(other)
     options = ("--share-gpu=2", "--gres=gpu:1", "-N2", "-n4", "-wn[2-3]")
     task = "bash -c 'echo \"$SLURMD_NODENAME $SLURM_SHARE_GPU_INDEX\"'"

@@ -148,7 +148,7 @@ def disturb(cluster: Cluster, dice: random.Random, done: Counter[str]) -> Callab
             done[kind] += name is not None
             if kind == "slurmd" and name is not None:
                 time.sleep(0.3)
-                cluster.exec(name, ["slurmd"], timeout=120)
+                cluster.exec(name, ["slurmd"])
 
     return work
 
@@ -166,7 +166,7 @@ def test_a_hundred_parts_survive_what_is_killed_at_random(cluster: Cluster) -> N
                 time.sleep(0.5)
         for name in NODES:
             if cluster.exec(name, ["pgrep", "-x", "slurmd(-wlm)?"]).returncode != 0:
-                cluster.exec(name, ["slurmd"], timeout=120)
+                cluster.exec(name, ["slurmd"])
         cluster.wait(job, 400)
     ends = states(cluster, job)
     assert seen.wrong == []

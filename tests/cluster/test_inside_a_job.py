@@ -46,12 +46,12 @@ def nodes(output: str) -> dict[str, int]:
 
 def salloc(cluster: Cluster, command: str, *options: str) -> CompletedProcess[str]:
     """Run a command in salloc, on the login host."""
-    return cluster.as_user("alice", ["salloc", *options, "bash", "-c", command], timeout=300)
+    return cluster.as_user("alice", ["salloc", *options, "bash", "-c", command])
 
 
 @contextlib.contextmanager
 def allocation(cluster: Cluster, *options: str) -> Iterator[int]:
-    done = cluster.as_user("alice", ["salloc", "--no-shell", *options], check=True, timeout=300)
+    done = cluster.as_user("alice", ["salloc", "--no-shell", *options], check=True)
     job = int(re.findall(r"job allocation (\d+)", done.stderr)[-1])
     try:
         yield job
@@ -64,7 +64,7 @@ def srun(cluster: Cluster, job: int, *words: str, count: int = 1, **more: str) -
     """Run srun as the shell of that job's salloc starts it."""
     environ = {"SLURM_JOB_ID": str(job), "SLURM_JOB_NUM_NODES": str(count), "SLURM_NNODES": str(count), OPTION: "2"}
     environ |= {f"SLURM_SPANK_{OPTION}": "2", "SLURM_SPANK_SHARE_GPU": "2", **more}
-    return cluster.as_user("alice", ["srun", *words], env=environ, timeout=300)
+    return cluster.as_user("alice", ["srun", *words], env=environ)
 
 
 @pytest.fixture(scope="module", params=by_release("shell-"))
@@ -78,7 +78,7 @@ def outside(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator
 def test_in_sallocs_shell_on_the_login_host_a_plain_srun_shares(outside: Cluster) -> None:
     """Tasks, slots and GPUs as in a batch script, the node's notes are said, and the shell itself is given nothing."""
     script = f"hostname\nsrun {TASK} </dev/null\nenv\nsrun env </dev/null | sed 's/^/in task: /'\nexit\n"
-    done = outside.as_user("alice", "salloc --share-gpu=2 -w n2", input=script, timeout=300, check=True)
+    done = outside.as_user("alice", "salloc --share-gpu=2 -w n2", input=script, check=True)
     assert done.stdout.startswith("login\n")
     assert sorted(task.slot for task in tasks(done.stdout)) == ["0", "1", "2", "3"]
     assert sorted(Counter(task.gpu for task in tasks(done.stdout)).values()) == [2, 2]
@@ -128,13 +128,14 @@ def test_the_command_of_salloc_shares_as_a_batch_script_does(
 
 @pytest.mark.release
 def test_what_is_said_to_srun_wins(cluster: Cluster) -> None:
+    both = "touch both.$SLURM_STEP_ID; until [ $(ls both.* | wc -l) = 2 ]; do sleep .1; done"
     said = [
         f"srun -n1 {TASK}",
         f"SLURM_NTASKS_PER_NODE=3 srun {TASK}",
         f"srun --gres=none -n1 {TASK}",
         f"srun --share-gpu=off -n1 {TASK}",
         f"SLURM_SHARE_SLOT=none srun -n1 {TASK}",
-        f"srun -n1 {TASK[:-1]}; sleep 3' & srun -n1 {TASK[:-1]}; sleep 3'; wait",
+        f"rm -f both.*; srun -n1 {TASK[:-1]}; {both}' & srun -n1 {TASK[:-1]}; {both}'; wait",
     ]
     done = salloc(cluster, "; echo; ".join(said), "--share-gpu=2", "-w", "n2")
     one, three, without, off, none, two = (tasks(part) for part in done.stdout.split("\n\n"))
@@ -271,7 +272,7 @@ def test_the_controller_is_asked_only_where_it_matters(cluster: Cluster) -> None
         for words in (["-n1"], ["-N1"], ["--gres=gpu:2"], ["--share-gpu=off"]):
             assert asked(job, *words, **inside) == 0
     before = questions(cluster)
-    cluster.as_user("alice", ["srun", "-n1", "-w", "n2", "true"], check=True, timeout=300)
+    cluster.as_user("alice", ["srun", "-n1", "-w", "n2", "true"], check=True)
     assert questions(cluster) == before
 
 

@@ -17,6 +17,8 @@ pytestmark = pytest.mark.cluster
 
 TASK = "echo task $SLURM_PROCID $SLURM_SHARE_SLOT ${CUDA_VISIBLE_DEVICES:-none} $SLURM_STEP_GPUS"
 STEP = f"srun -Q bash -c '{TASK}'"
+UNTIL_GO, GO = "until [ -e go.$SLURM_JOB_ID ]; do sleep .05; done", "touch go.$SLURM_JOB_ID"
+UNTIL_HELD = "until [ -e $HOME/held.$SLURM_JOB_ID ]; do sleep .02; done"
 OTHERS = "held by other steps of the job"
 
 
@@ -46,7 +48,7 @@ def start(cluster: Cluster, script: str, *, tasks: int) -> int:
 def step(cluster: Cluster, job: int, tasks: int, command: str = TASK) -> tuple[list[int], str]:
     """Run a further step of a running job from the login host, without a wait; return its slots and all output."""
     argv = ["srun", "-Q", "-I", f"--jobid={job}", "--overlap", "--overcommit", "--gres=gpu:2", f"-n{tasks}"]
-    done = cluster.as_user("alice", [*argv, "bash", "-c", command], timeout=120)
+    done = cluster.as_user("alice", [*argv, "bash", "-c", command])
     return slots(done.stdout), done.stdout + done.stderr
 
 
@@ -77,9 +79,9 @@ def test_a_step_of_all_slots_counts_them_through(cluster: Cluster) -> None:
 @pytest.mark.release
 def test_eight_steps_at_once_get_eight_slots_over_all_gpus(cluster: Cluster) -> None:
     """A ninth step that will not wait is refused; a task's program has no file of ours open."""
-    one = f"srun -Q -n1 bash -c '{TASK}; ls -l /proc/self/fd >&2; sleep 2' &"
-    wait = "for i in $(seq 100); do [ $(grep -c ^task $OUT) = 8 ] && break; sleep .05; done"
-    script = f"OUT=$HOME/slurm-$SLURM_JOB_ID.out\n{one * 8}\n{wait}\nsrun -Q -I -n1 true; echo ninth=$?; wait"
+    one = f"srun -Q -n1 bash -c '{TASK}; ls -l /proc/self/fd >&2; {UNTIL_GO}' &"
+    wait = "until [ $(grep -c ^task slurm-$SLURM_JOB_ID.out) = 8 ]; do sleep .05; done"
+    script = f"{one * 8}\n{wait}\nsrun -Q -I -n1 true; echo ninth=$?; {GO}; wait"
     output = run(cluster, script)
     assert slots(output) == list(range(8))
     assert set(Counter(gpu for _, _, gpu in tasks(output)).values()) == {4}
@@ -90,8 +92,9 @@ def test_eight_steps_at_once_get_eight_slots_over_all_gpus(cluster: Cluster) -> 
 
 
 def test_two_steps_of_four_are_spread_evenly(cluster: Cluster) -> None:
-    half = f"srun -Q -n4 bash -c '{TASK} $SLURM_STEP_ID; sleep 1' &"
-    output = run(cluster, f"{half * 2} wait")
+    half = f"srun -Q -n4 bash -c '{TASK} $SLURM_STEP_ID; {UNTIL_GO}' &"
+    wait = "until [ $(grep -c ^task slurm-$SLURM_JOB_ID.out) = 8 ]; do sleep .05; done"
+    output = run(cluster, f"{half * 2} {wait}; {GO}; wait")
     found = re.findall(r"^task \d+ (\d+) (\S+) \S+ (\d+)$", output, re.MULTILINE)
     assert sorted(int(slot) for slot, _, _ in found) == list(range(8))
     assert set(Counter((gpu, step_id) for _, gpu, step_id in found).values()) == {2}
@@ -103,7 +106,7 @@ def test_the_ninth_task_ends_alone(cluster: Cluster) -> None:
     assert slots(output) == list(range(8))
     assert "task 9 of 9 on n2 has no slot: --share-gpu=4 on 2 GPUs makes 8; start at most 8" in output
     assert f"code={names.EXIT_REFUSED}" in output
-    job = start(cluster, f"srun -Q -n6 bash -c '{TASK}; sleep 60'", tasks=6)
+    job = start(cluster, f"srun -Q -n6 bash -c '{TASK}; sleep 600'", tasks=6)
     got, said = step(cluster, job, 3)
     assert got == [6, 7]
     assert (
@@ -116,9 +119,10 @@ def test_the_ninth_task_ends_alone(cluster: Cluster) -> None:
 @pytest.mark.release
 def test_a_step_that_wants_no_slot_takes_none(cluster: Cluster) -> None:
     """`--gres=none`, `--share-gpu=off` and the mark of a monitor leave all eight to the next step."""
-    quiet = "bash -c 'echo free ${CUDA_VISIBLE_DEVICES:-none}; sleep 2' &"
+    quiet = f"bash -c 'echo free ${{CUDA_VISIBLE_DEVICES:-none}}; {UNTIL_GO}' &"
+    wait = "until [ $(grep -c ^free slurm-$SLURM_JOB_ID.out) = 3 ]; do sleep .05; done"
     script = f"""srun -Q -n1 --gres=none {quiet} srun -Q -n1 --share-gpu=off {quiet}
-        {names.ENV_SLOT}={names.SLOT_NONE} srun -Q -n1 {quiet} sleep .7; {STEP}; wait"""
+        {names.ENV_SLOT}={names.SLOT_NONE} srun -Q -n1 {quiet} {wait}; {STEP}; {GO}; wait"""
     output = run(cluster, script)
     assert slots(output) == list(range(8))
     assert sorted(re.findall(r"^free (\S+)", output, re.MULTILINE)) == ["0,1", "0,1", "none"]
@@ -183,7 +187,7 @@ def test_a_users_own_cpu_binding_stays(cluster: Cluster) -> None:
 @pytest.mark.weekly_on_v2
 def test_a_killed_tasks_child_does_not_keep_its_slot(cluster: Cluster) -> None:
     # short: what it holds open keeps Slurm's step, without cgroups, from ending
-    task = f"{TASK}; if [ $SLURM_SHARE_SLOT = 3 ]; then setsid sleep 6 & fi; exec sleep 60"
+    task = f"{TASK}; if [ $SLURM_SHARE_SLOT = 3 ]; then setsid sleep 6 & fi; exec sleep 600"
     job = start(cluster, f"srun -Q -n8 bash -c '{task}'", tasks=8)
     pid = re.search(r"task (\d+) \d+$", slot_file(cluster, job, 3))
     assert pid
@@ -197,7 +201,7 @@ def test_a_killed_tasks_child_does_not_keep_its_slot(cluster: Cluster) -> None:
 @pytest.mark.release
 @pytest.mark.weekly_on_v2
 def test_the_slot_of_a_killed_slurmstepd_is_its_tasks_while_it_lives(cluster: Cluster) -> None:
-    job = start(cluster, f"srun -Q -n1 bash -c '{TASK}; exec sleep 60'; sleep 60", tasks=1)
+    job = start(cluster, f"srun -Q -n1 bash -c '{TASK}; exec sleep 600'; sleep 600", tasks=1)
     holding = re.fullmatch(r"step 0 holder (\d+) \d+ task (\d+) \d+\n", slot_file(cluster, job, 0))
     assert holding
     slurmstepd, task = holding.groups()
@@ -237,7 +241,7 @@ def test_what_a_user_does_to_his_slot_files_costs_him_slots_and_nothing_else(clu
     folder = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/$SLURM_JOB_ID/{names.SLOTS_FOLDER}"
     script = f"""cd /; S={folder}
         head -c 100000 /dev/urandom > $S/0; echo 'step 0 holder 1 1 task 1 99999999999999999999' > $S/1
-        (flock -x 9; sleep 20) 9<>$S/2 & holder=$!; sleep .2
+        (flock -x 9; touch $HOME/held.$SLURM_JOB_ID; exec sleep 600) 9<>$S/2 & holder=$!; {UNTIL_HELD}
         srun -Q -n7 bash -c '{TASK}'; srun -Q -I true; kill $holder
         ln -sf /etc/passwd $S/4 2>/dev/null && echo swapped; rm -f $S/4 2>/dev/null; [ -e $S/4 ] && echo there
         ls $S 2>/dev/null && echo listed"""
@@ -252,7 +256,8 @@ def test_what_a_user_does_to_his_slot_files_costs_him_slots_and_nothing_else(clu
 
 def test_a_held_lock_is_not_waited_for_for_ever(cluster: Cluster) -> None:
     lock = f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/$SLURM_JOB_ID/{names.SLOTS_FOLDER}/{names.SLOTS_LOCK}"
-    script = f"(flock -x 9; exec sleep 600) 9<>{lock} & sleep .2; SECONDS=0; {STEP}; echo took=$SECONDS; kill $!"
+    script = f"""(flock -x 9; touch $HOME/held.$SLURM_JOB_ID; exec sleep 600) 9<>{lock} & {UNTIL_HELD}
+        SECONDS=0; {STEP}; echo took=$SECONDS; kill $!"""
     output = run(cluster, script)
     assert slots(output) == []
     assert "cannot lease its slots on node n2" in output
@@ -263,7 +268,7 @@ def test_a_held_lock_is_not_waited_for_for_ever(cluster: Cluster) -> None:
 
 
 def test_a_plan_without_slot_files_is_refused(cluster: Cluster) -> None:
-    job = start(cluster, f"srun -Q -n1 bash -c '{TASK}'; sleep 60", tasks=1)
+    job = start(cluster, f"srun -Q -n1 bash -c '{TASK}'; sleep 600", tasks=1)
     cluster.exec("n2", ["rm", "-r", f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}/{names.SLOTS_FOLDER}"], check=True)
     got, said = step(cluster, job, 2)
     assert got == []
@@ -308,15 +313,15 @@ def test_a_job_of_several_nodes_knows_its_first_one(cluster: Cluster) -> None:
 def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
     """On a terminal or none; a shell with nothing to be told, or an output nobody reads, holds nothing up."""
     for typed in ("srun -Q true </dev/null\nexit\n", f"srun -Q --share-gpu={names.OPTION_OFF} -n1 true\n"):
-        assert cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed, timeout=120).returncode == 0
+        assert cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed).returncode == 0
     typed = "srun -Q -n2 true </dev/null\nexit\n"
-    done = cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed, timeout=300)
+    done = cluster.as_user("alice", "salloc --share-gpu=4 -wn2", input=typed)
     assert "slurm-share: 2 of 8 slots used" in done.stderr
     terminal = "script -qec 'salloc --share-gpu=4 -wn2' /dev/null"
-    done = cluster.as_user("alice", terminal, input="srun -Q -n2 true </dev/null; exit\n", timeout=300)
+    done = cluster.as_user("alice", terminal, input="srun -Q -n2 true </dev/null; exit\n")
     assert "slurm-share: 2 of 8 slots used" in done.stdout
     fifo = "mkfifo quiet; sleep 4 <quiet & exec sbatch -W -wn2 --share-gpu=4 -o quiet --wrap 'yes | head -c 60000'"
-    assert cluster.as_user("alice", f"rm -f quiet; {fifo}", timeout=300).returncode == 0
+    assert cluster.as_user("alice", f"rm -f quiet; {fifo}").returncode == 0
 
 
 @pytest.mark.release
@@ -331,10 +336,10 @@ def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
     ],
 )
 def test_srun_without_an_allocation_is_told_the_line_that_works(cluster: Cluster, options: str, works: str) -> None:
-    done = cluster.as_user("alice", f"srun --share-gpu=4 {options} true", timeout=120)
+    done = cluster.as_user("alice", f"srun --share-gpu=4 {options} true")
     assert done.returncode != 0
     assert works in done.stderr
     line = works.replace("PROGRAM", f"bash -c '{TASK}'")
-    done = cluster.as_user("alice", line, timeout=300, check=True)
+    done = cluster.as_user("alice", line, check=True)
     assert len(tasks(done.stdout)) == (4 if "gpu:1 -n4" in works else 8)
     assert cluster.settle() == []

@@ -14,7 +14,7 @@ from localcluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
-TASK = "srun simgpu-task --memory 2000M --load 20 --seconds 300 >/dev/null"
+TASK = "srun simgpu-task --memory 2000M --load 20 --seconds 900 >/dev/null"
 STEPS = ["squeue", "-h", "-s", "-o", "%i %j"]
 
 
@@ -119,7 +119,7 @@ def test_llload_says_what_slurm_and_the_driver_say(cluster: Cluster) -> None:
 
 def test_steps_of_llload_are_not_the_jobs(cluster: Cluster) -> None:
     """Two that watch and one that looks once: a job that sleeps uses no CPU time, and no memory but its script's."""
-    job = cluster.sbatch("alice", "sleep 300", "--gres=gpu:1", "-wn2")
+    job = cluster.sbatch("alice", "sleep 900", "--gres=gpu:1", "-wn2")
     cluster.wait_running(job)
     pids = [
         cluster.as_user("alice", "llload -q --watch 0.5 > /dev/null 2>&1 < /dev/null & echo $!", check=True).stdout
@@ -142,7 +142,7 @@ def test_a_node_that_is_lost_is_a_line_with_its_reason(cluster: Cluster) -> None
     until(lambda: [one["name"] for one in survey(cluster)["nodes"] if one["snapshot"]] == ["n2", "n3"], "two nodes")
     cluster.kill("n3")
     try:
-        done = cluster.as_user("alice", ["llload", "-g"], timeout=300)
+        done = cluster.as_user("alice", ["llload", "-g"])
         lines = done.stdout.splitlines()
         assert done.returncode == 0
         silent = next(line for line in lines if line.startswith("n3 ")).split()
@@ -159,9 +159,9 @@ def test_a_node_that_is_lost_is_a_line_with_its_reason(cluster: Cluster) -> None
 
 def test_a_job_that_leaves_its_gpus_idle_is_not_judged_at_once(cluster: Cluster) -> None:
     """A minute is too little to judge by (ten: tests/unit/load/rules/test_idle.py)."""
-    idle = cluster.sbatch("alice", "srun -n1 simgpu-task --memory 1000M --load 0 --seconds 300", "--gres=gpu:2", "-wn1")
+    idle = cluster.sbatch("alice", "srun -n1 simgpu-task --memory 1000M --load 0 --seconds 900", "--gres=gpu:2", "-wn1")
     busy = cluster.sbatch(
-        "alice", "srun -n1 simgpu-task --memory 1000M --load 90 --seconds 300", "--gres=gpu:1", "-wn2"
+        "alice", "srun -n1 simgpu-task --memory 1000M --load 90 --seconds 900", "--gres=gpu:1", "-wn2"
     )
     cluster.wait_running(idle)
     cluster.wait_running(busy)

@@ -190,7 +190,7 @@ def test_a_controller_that_is_stopped_is_a_sentence(cluster: Cluster) -> None:
     cluster.exec("ctl", ["kill", "-STOP", controller], check=True)
     try:
         together = "for name in llstat llload llfree 'llkill 5'; do $name & done 2>&1; wait"
-        said = cluster.as_user("alice", ["bash", "-c", together], timeout=120).stdout
+        said = cluster.as_user("alice", ["bash", "-c", together]).stdout
     finally:
         cluster.exec("ctl", ["kill", "-CONT", controller], check=True)
     for name in ("llstat", "llload", "llfree", "llkill"):

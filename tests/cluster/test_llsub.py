@@ -24,7 +24,7 @@ echo "$rank slot $SLURM_SHARE_SLOT gpu $CUDA_VISIBLE_DEVICES threads $OMP_NUM_TH
 echo "ntasks $SLURM_NTASKS procid $SLURM_PROCID cpus $(grep Cpus_allowed_list /proc/self/status | cut -f2) args $*"
 """
 SLOW = """#!/bin/bash
-[ $((LLSUB_TASK % 2)) = 0 ] || [ -e go ] || exec sleep 300
+[ $((LLSUB_TASK % 2)) = 0 ] || [ -e go ] || exec sleep 900
 echo ran >> ran.$LLSUB_TASK
 """
 """exec: Slurm ends each process of a step, one by one, and a shell whose sleep ended first would go on."""
@@ -42,7 +42,7 @@ def clean_folder(cluster: Cluster) -> Iterator[None]:
 
 
 def llsub(cluster: Cluster, *words: str, before: str = "") -> CompletedProcess[str]:
-    return cluster.as_user("alice", f"cd {HOME}; {before} llsub {shlex.join(words)}", timeout=120)
+    return cluster.as_user("alice", f"cd {HOME}; {before} llsub {shlex.join(words)}")
 
 
 def submitted(cluster: Cluster, *words: str) -> int:
@@ -209,7 +209,7 @@ def test_the_rest_of_a_submitted_run_is_done_here(cluster: Cluster) -> None:
 SAYS_USR1 = """#!/bin/bash
 trap 'echo "got USR1"; exit 0' USR1
 touch up.$LLSUB_RANK
-for _ in {1..600}; do sleep 0.1; done
+for _ in {1..6000}; do sleep 0.1; done
 exit 1
 """
 
@@ -426,7 +426,7 @@ def test_a_renamed_run_is_its_own_and_not_the_one_that_has_its_name(cluster: Clu
     """Renamed while it ran, after it ended, and moved with the folder of its tasks; with a job and without Slurm."""
 
     def sh(script: str, code: int = 0) -> str:
-        found = cluster.as_user("alice", f"cd {HOME}; {script}", timeout=120)
+        found = cluster.as_user("alice", f"cd {HOME}; {script}")
         assert found.returncode == code, found.stdout + found.stderr
         return str(found.stdout + found.stderr)
 
@@ -525,4 +525,4 @@ def shell(cluster: Cluster, words: str) -> str:
     """Return what a login shell of llsub prints on a terminal about its GPUs and CPUs."""
     ask = "echo gpus=$CUDA_VISIBLE_DEVICES cpus=$SLURM_CPUS_ON_NODE\nexit\n"
     line = f'script -qec "llsub {words}" /dev/null'
-    return cluster.as_user("alice", line, input=ask, timeout=300).stdout
+    return cluster.as_user("alice", line, input=ask).stdout

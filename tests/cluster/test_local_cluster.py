@@ -425,7 +425,7 @@ def test_a_reboot_gives_a_new_boot_and_keeps_the_disk(cluster: Cluster) -> None:
     cluster.reboot("n2")
     assert cluster.exec("n2", boot_id).stdout != before
     assert cluster.exec("n2", ["ls", *marks]).stdout == "/var/mark\n"
-    done = cluster.as_user("alice", ["srun", "-p", "plain", "-w", "n2", "hostname"], timeout=120)
+    done = cluster.as_user("alice", ["srun", "-p", "plain", "-w", "n2", "hostname"])
     assert done.stdout == "n2\n", done.stderr
 
 
@@ -604,7 +604,7 @@ def test_a_private_umask_and_a_private_clone_make_a_usual_cluster(
             assert os.umask(0o077) == 0o077
             look = "cat /opt/new/Makefile /opt/new/made /etc/hosts /etc/slurm/slurm.conf >/dev/null && /opt/new/probe"
             for _ in range(2):
-                done = made.as_user("alice", ["srun", "sh", "-c", look], timeout=120)
+                done = made.as_user("alice", ["srun", "sh", "-c", look])
                 assert done.stdout == f"{own_name}\n", done.stderr
                 assert made.as_user("alice", "umask").stdout == "0022\n"
                 made.reboot("n1")

@@ -102,7 +102,7 @@ def slots(text: str) -> list[str]:
 
 
 def start(cluster: Cluster, *options: str, user: str = "alice") -> int:
-    job = cluster.sbatch(user, "echo up; sleep 120", "-wn2", *options)
+    job = cluster.sbatch(user, "echo up; sleep 600", "-wn2", *options)
     cluster.wait_running(job)
     until(lambda: "up\n" in output_of(cluster, job, user), "its first word")
     return job
@@ -149,7 +149,7 @@ def test_llload(made: Cluster) -> None:
 
 @in_full
 def test_requeue(made: Cluster) -> None:
-    job = made.sbatch("alice", f"{JOB}\n[ $SLURM_RESTART_COUNT ] || sleep 120", "-wn2", "--share-gpu=2", "--requeue")
+    job = made.sbatch("alice", f"{JOB}\n[ $SLURM_RESTART_COUNT ] || sleep 600", "-wn2", "--share-gpu=2", "--requeue")
     until(lambda: len(slots(output_of(made, job))) == 4, "the first run")
     requeue(made, job)
     assert made.wait(job) == "COMPLETED"
@@ -178,7 +178,7 @@ def _cgroup2(cluster: Cluster) -> None:
     """Check that a task's folder has the job's SLUID (26.05) or number, that our sampler finds its owner by it, and
     that it cannot open a GPU of another job."""
     script = """srun -n1 bash -c 'cat /proc/self/cgroup; for n in 0 1; do head -c1 /dev/nvidia$n; done'
-        srun -n1 simgpu-task --memory 100M --seconds 120"""
+        srun -n1 simgpu-task --memory 100M --seconds 600"""
     job = cluster.sbatch("alice", script, "-wn2", "--share-gpu=2", "--gres=gpu:1")
     cluster.wait_running(job)
     name = f"job_{job}"

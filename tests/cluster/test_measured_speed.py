@@ -126,7 +126,7 @@ class Runs:
         self.shown = ""
 
         def is_shown() -> object:
-            self.shown = self.cluster.as_user("alice", llload, timeout=300).stdout
+            self.shown = self.cluster.as_user("alice", llload).stdout
             return "paused" in self.shown and re.search("/(s|min) progress", self.shown)
 
         process.wait_until(is_shown, "paused tasks and rates of the others", 120, why=lambda: self.shown)

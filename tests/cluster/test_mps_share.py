@@ -17,7 +17,7 @@ from localcluster import Cluster
 pytestmark = pytest.mark.cluster
 
 ENV = "srun bash -c 'env | grep -E \"^(CUDA_|SLURM_SHARE_)\" | sort | xargs echo task; exec simgpu-task --seconds 1'"
-HOLD = "srun bash -c 'exec simgpu-task --memory 1G --seconds 120'"
+HOLD = "srun bash -c 'exec simgpu-task --memory 1G --seconds 600'"
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def test_a_task_without_mps_is_no_client_of_bobs_daemon(cluster: Cluster, node: 
             line = f"mkdir run; cd run; printf '#!/bin/bash\\n%s\\n' {shlex.quote(TASK)} >task.sh; chmod +x task.sh"
             line += f"; {export}; llsub ./task.sh [1,2] {more}; cat LLSUB.1/p*/*.log.*; cd; rm -rf run"
             where = node.name if way == "llsub --local" else "login"
-            done = cluster.as_user("alice", line, node=where, timeout=300)
+            done = cluster.as_user("alice", line, node=where)
             said = done.stdout + done.stderr
         else:
             if way == "without a server":

@@ -132,7 +132,7 @@ def test_only_tasks_like_dead_ones_are_given_up(cluster: Cluster) -> None:
 
 
 ALL_AT_ONCE = """touch "$LLSUB_DIR/../begun.$LLSUB_TASK"
-for _ in $(seq 600); do [ "$(ls "$LLSUB_DIR"/../begun.* | wc -l)" = 8 ] && exit; sleep 0.1; done; exit 1"""
+for _ in $(seq 6000); do [ "$(ls "$LLSUB_DIR"/../begun.* | wc -l)" = 8 ] && exit; sleep 0.1; done; exit 1"""
 """A task that ends when all eight have begun."""
 
 

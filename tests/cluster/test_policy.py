@@ -55,7 +55,7 @@ def nothing_remains(cluster: Cluster) -> Iterator[None]:
     assert set(states.values()) == {"idle"}, why
 
 
-def start(cluster: Cluster, *options: str, user: str = "alice", script: str = "echo up; sleep 120") -> int:
+def start(cluster: Cluster, *options: str, user: str = "alice", script: str = "echo up; sleep 600") -> int:
     job = cluster.sbatch(user, script, "-wn2", *options)
     until(lambda: "up\n" in output_of(cluster, job, user), f"job {job}'s first word")
     return job
@@ -83,11 +83,11 @@ def test_the_second_user_is_refused_in_his_jobs_output_with_node_and_remedy(clus
 def test_sruns_terminal_has_the_refusal(cluster: Cluster, n2: Node) -> None:
     with configured(cluster, *GUARDED):
         start(cluster, "-pplain")
-        done = cluster.as_user("bob", ["srun", "-pplain", "-wn2", "-n1", "echo", "ran"], timeout=120)
+        done = cluster.as_user("bob", ["srun", "-pplain", "-wn2", "-n1", "echo", "ran"])
         assert done.returncode == names.EXIT_REFUSED
         assert "slurm-share keeps this node to one user at a time, and job " in done.stderr
         assert done.stdout == ""
-        done = cluster.as_user("bob", "salloc -pplain -wn2", input="echo ran\n", timeout=120)
+        done = cluster.as_user("bob", "salloc -pplain -wn2", input="echo ran\n")
         assert "slurm-share keeps this node to one user at a time" in done.stderr + done.stdout
         assert "ran" not in done.stdout.replace("Granted", "")
 
@@ -106,7 +106,7 @@ def test_who_else_is_here_is_told_only_where_slurm_would_tell(cluster: Cluster, 
 def test_a_user_who_is_between_two_steps_is_no_proof(cluster: Cluster, n2: Node) -> None:
     """alice's job has no step here, and began long ago: nobody is turned away on a suspicion."""
     with configured(cluster, *GUARDED):
-        cluster.as_user("alice", ["salloc", "--no-shell", "-pplain", "-wn2"], check=True, timeout=120)
+        cluster.as_user("alice", ["salloc", "--no-shell", "-pplain", "-wn2"], check=True)
         n2.run("sed", "-i", r's/"since":[0-9.]*/"since":1.0/', "/run/slurm-share/ledger")
         assert cluster.wait(cluster.sbatch("bob", "echo ran", "-pplain", "-wn2")) == "COMPLETED"
 
@@ -172,7 +172,7 @@ def shm(node: Node) -> str:
     return node.run("bash", "-c", script).stdout
 
 
-LITTER = "mkdir -p /dev/shm/d; touch /dev/shm/f /dev/shm/d/x /tmp/f; ln -sfn /home/bob /dev/shm/l; echo up; sleep 120"
+LITTER = "mkdir -p /dev/shm/d; touch /dev/shm/f /dev/shm/d/x /tmp/f; ln -sfn /home/bob /dev/shm/l; echo up; sleep 600"
 
 
 def test_the_last_job_of_a_user_takes_his_shared_memory_along(cluster: Cluster, n2: Node) -> None:
@@ -195,7 +195,7 @@ def test_what_a_site_wants_cleared_is_cleared_and_no_more(cluster: Cluster, n2: 
     with configured(cluster, "clean_up = []"):
         end(cluster, start(cluster, "--share-gpu=2", script=LITTER))
     assert shm(n2).count("alice ") == 4
-    away = "setsid sleep 4242 & disown; echo up; sleep 120"
+    away = "setsid sleep 4242 & disown; echo up; sleep 600"
     with configured(cluster, 'clean_up = ["processes", "shm", "tmp"]', *GUARDED):
         stray = n2.background(["sleep", "4243"], "alice")
         others = n2.background(["sleep", "4244"], "bob")
@@ -253,9 +253,9 @@ def test_a_users_last_two_jobs_that_leave_at_once_clear_up_once(cluster: Cluster
 
 def test_the_files_of_a_job_between_two_steps_stay(cluster: Cluster, n2: Node) -> None:
     """An ordinary job on a node that is not listed shows in nothing at all; a share of the same user ends beside it."""
-    done = cluster.as_user("alice", ["salloc", "--no-shell", "-pplain", "-wn2", "-n1"], check=True, timeout=120)
+    done = cluster.as_user("alice", ["salloc", "--no-shell", "-pplain", "-wn2", "-n1"], check=True)
     (quiet,) = re.findall(r"allocation (\d+)", done.stderr)
-    cluster.as_user("alice", ["srun", f"--jobid={quiet}", "touch", "/dev/shm/dataset"], check=True, timeout=120)
+    cluster.as_user("alice", ["srun", f"--jobid={quiet}", "touch", "/dev/shm/dataset"], check=True)
     end(cluster, start(cluster, "--share-gpu=2", "--gres=gpu:1"))
     assert "alice dev/shm/dataset" in shm(n2)
     end(cluster, start(cluster, "--share-gpu=2", "--gres=gpu:1", "-n1"))

@@ -33,7 +33,7 @@ def test_a_retry_runs_as_its_own_rank_and_not_on_the_gpu_that_failed(cluster: Cl
     assert second.gpu != first.gpu
     assert re.search(r'task 3: its log says "uncorrectable ECC .*; no further task starts on GPU \d', made.log())
     local = f"mkdir {made.home}/local && cd {made.home}/local && llsub ../task.sh [1,4] --retries 1 --local"
-    cluster.as_user("alice", local, timeout=300, check=True)
+    cluster.as_user("alice", local, check=True)
     for folder in ("..", "../local"):
         assert cluster.as_user("alice", f"cd {made.folder}/{folder} && cat out.[0-3]").stdout.split() == ["x"] * 4
 

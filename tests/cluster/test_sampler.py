@@ -39,7 +39,7 @@ def on(snapshot: Any, uuid: str) -> dict[int, dict[str, Any]]:
 
 def test_the_sampler_agrees_with_every_other_witness(cluster: Cluster) -> None:
     """The figures of gpustat, nvitop, squeue and /proc: memory to the MiB, CPU as it moves."""
-    program = "srun simgpu-task --memory 1000M --load 10 --seconds 120 >/dev/null"
+    program = "srun simgpu-task --memory 1000M --load 10 --seconds 600 >/dev/null"
     jobs = {
         "n2": cluster.sbatch("alice", program, "--share-gpu=4", "-w", "n2"),
         "n3": cluster.sbatch("bob", program, "--share-gpu=2", "-w", "n3"),
@@ -104,7 +104,7 @@ def _compare(cluster: Cluster, jobs: dict[str, int], want: dict[str, tuple[int, 
 
 def _read_as_users(cluster: Cluster, jobs: dict[str, int]) -> None:
     """Check that alice, with a job on n2, and bob, on her first GPU without one, each see only their own."""
-    shell(cluster, "n2", "runuser -u bob -- simgpu-task --memory 500M --load 5 --seconds 100 >/dev/null 2>&1 &")
+    shell(cluster, "n2", "runuser -u bob -- simgpu-task --memory 500M --load 5 --seconds 600 >/dev/null 2>&1 &")
     until(lambda: len(sample(cluster, "n2")["users"]) == 2, "bob on n2")
     everything = sample(cluster, "n2")
     bobs = next(one for one in everything["processes"] if one["user"] == "bob")
@@ -145,9 +145,9 @@ def test_trouble_is_shown_and_nothing_crashes(cluster: Cluster) -> None:
     assert (seen["driver"], seen["gpus"], len(seen["problems"])) == (None, [], 1)
     assert seen["cpu_cores"] is not None
     script = """
-        for n in $(seq 60); do simgpu-task --memory 100M --load 1 --seconds 100 >/dev/null & pids="$pids $!"; done
-        for n in $(seq 200); do [ "$(ls /run/simgpu/clients | wc -l)" = 60 ] && break; sleep 0.1; done
-        seen() { for n in $(seq 300); do [ "$(wc -l </tmp/stream)" -ge "$1" ] && break; sleep 0.1; done; }
+        for n in $(seq 60); do simgpu-task --memory 100M --load 1 --seconds 600 >/dev/null & pids="$pids $!"; done
+        until [ "$(ls /run/simgpu/clients | wc -l)" = 60 ]; do sleep 0.1; done
+        seen() { until [ "$(wc -l </tmp/stream)" -ge "$1" ]; do sleep 0.1; done; }
         : >/tmp/stream
         (seen 2; kill -9 $(echo $pids | cut -d' ' -f1-30); seen $(($(wc -l </tmp/stream) + 3))) |
             slurm-share sample --all --stream --interval 0.3 >/tmp/stream
@@ -198,8 +198,8 @@ def in_job_group(cluster: Cluster, job: int) -> tuple[str, str, tuple[str, ...]]
 @pytest.mark.weekly_on_v2
 def test_in_cgroups_the_figures_are_the_cgroups(cgroup_cluster: Cluster) -> None:
     """CPU time and memory of a job with a busy program, beside the cgroup's own files; job, step and task by path."""
-    script = """srun -n2 bash -c 'simgpu-task --memory 1G --seconds 60 >/dev/null &
-        [ $SLURM_PROCID = 0 ] && timeout 60 python3 -c "held = bytearray(150 << 20)\nwhile True: pass"; wait'"""
+    script = """srun -n2 bash -c 'simgpu-task --memory 1G --seconds 600 >/dev/null &
+        [ $SLURM_PROCID = 0 ] && timeout 600 python3 -c "held = bytearray(150 << 20)\nwhile True: pass"; wait'"""
     job = cgroup_cluster.sbatch("alice", script, "--gres=gpu:1", "-n2")
     try:
         cgroup_cluster.wait_running(job)

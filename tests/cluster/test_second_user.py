@@ -71,7 +71,7 @@ class Shared:
     def answer(self, server: Mps) -> str:
         words = f"get_server_list\nget_client_list {server.pid}\nget_default_device_pinned_mem_limit 0\n"
         ask = f"printf '{words}' | CUDA_MPS_PIPE_DIRECTORY={server.pipe} nvidia-cuda-mps-control"
-        return self.cluster.as_user("alice", ask, node="n2", timeout=120).stdout
+        return self.cluster.as_user("alice", ask, node="n2").stdout
 
     def unchanged(self) -> None:
         """Check that nobody has changed it. Looks again at a fork that has not yet started its program."""
@@ -206,7 +206,7 @@ def clear(node: Node) -> None:
 
 
 def bob(node: Node, command: list[str] | str, **options: object) -> CompletedProcess[str]:
-    return node.cluster.as_user("bob", command, node=node.name, timeout=300, **options)  # type: ignore[arg-type]
+    return node.cluster.as_user("bob", command, node=node.name, **options)  # type: ignore[arg-type]
 
 
 def python(node: Node, script: str, *words: object) -> str:
@@ -260,7 +260,7 @@ def forge(cluster: Cluster) -> Callable[..., int]:
     def submit_forged(name: str, value: str, *options: str) -> int:
         env = {"SLURM_CONF": conf, "FORGED_NAME": name, "FORGED_VALUE": value}
         argv = ["sbatch", "--parsable", "-wn2", "-pplain", *options, "--wrap=echo landed"]
-        return int(cluster.as_user("bob", argv, env=env, check=True, timeout=120).stdout)
+        return int(cluster.as_user("bob", argv, env=env, check=True).stdout)
 
     return submit_forged
 
@@ -301,7 +301,7 @@ def test_no_terminal_of_bobs_comes_onto_the_node(cluster: Cluster, shared: Share
     ]
     lines = [form.format("echo landed").replace("-wn2", "-wn2 -I1") for form in forms]
     with ThreadPoolExecutor(4) as pool:
-        done = list(pool.map(lambda line: cluster.as_user("bob", line, timeout=300), lines))
+        done = list(pool.map(lambda line: cluster.as_user("bob", line), lines))
         done += pool.map(lambda line: bob(shared.node, line), lines)
     assert {one.returncode == 0 for one in done} == {False}
     assert {one.stdout for one in done} == {""}
@@ -345,7 +345,7 @@ def test_her_job_does_not_listen_to_bob(cluster: Cluster, shared: Shared, where:
     """No step in it, no end, no change of it, of its node or of its partition, whatever he says he is."""
     conf = cluster.exec("ctl", ["scontrol", "show", "partition"]).stdout
     for command in OF_HER_JOB:
-        done = cluster.as_user("bob", command.format(job=shared.job), node=where, timeout=120)
+        done = cluster.as_user("bob", command.format(job=shared.job), node=where)
         assert "landed" not in done.stdout, command
         assert "simgpu" not in done.stdout, command
         said = done.stdout + done.stderr
@@ -370,7 +370,7 @@ def test_a_pending_job_cannot_be_moved_onto_the_node(cluster: Cluster, shared: S
     for job in jobs:
         for change in UPDATES:  # Slurm takes some of them
             change = f"scontrol update jobid={job} {change.format(job=shared.job)}"
-            cluster.as_user("bob", change, timeout=120)
+            cluster.as_user("bob", change)
     for change in ("reqnodelist=n2", "excnodelist=n1,n3"):
         cluster.as_user("bob", f"scontrol update jobid={jobs[2]} {change}", check=True)
     cluster.as_user("bob", f"scontrol release {jobs[2]}", check=True)

@@ -52,7 +52,7 @@ def field(record: str, name: str) -> str:
 @pytest.mark.release
 def test_sixteen_tasks_of_one_job_sit_four_on_each_of_four_gpus(cluster: Cluster) -> None:
     """Two nodes, two GPUs each; gpustat, which knows nothing of us, counts the same processes on the same UUIDs."""
-    program = "exec simgpu-task --memory 1000M --load 10 --seconds 60 >/dev/null"
+    program = "exec simgpu-task --memory 1000M --load 10 --seconds 600 >/dev/null"
     job = cluster.sbatch("alice", f"srun bash -c '{TASK[14:-1]}; {program}'", "--share-gpu=4", "-N2", "-w", "n2,n3")
     cluster.wait_running(job)
     seen: dict[str, int] = {}
@@ -192,7 +192,7 @@ BAD = ["0", "x", "4;rm", "99999", "4,mem=lots", "", "-1", "4,mps=off,mem=8G", "4
 def test_a_bad_value_is_refused_at_submission_with_the_valid_form(cluster: Cluster) -> None:
     commands = (["sbatch", "--wrap=hostname"], ["salloc", "true"], ["srun", "-n1", "hostname"])
     for value, (program, *words) in itertools.product(BAD, commands):
-        done = cluster.as_user("alice", [program, f"--share-gpu={value}", *words], timeout=120)
+        done = cluster.as_user("alice", [program, f"--share-gpu={value}", *words])
         assert done.returncode != 0, (program, value)
         assert names.OPTION_FORM in done.stderr, (program, value)
         assert done.stdout == ""
@@ -230,7 +230,7 @@ def test_a_share_of_no_gpu_is_refused_however_that_is_said(cluster: Cluster) -> 
         script,
     ]
     for command in commands:
-        done = cluster.as_user("alice", command, timeout=300)
+        done = cluster.as_user("alice", command)
         assert done.returncode != 0, command
         assert "--share-gpu=2 with no GPU shares nothing" in done.stderr, command
     assert cluster.jobs() == []
@@ -238,7 +238,7 @@ def test_a_share_of_no_gpu_is_refused_however_that_is_said(cluster: Cluster) -> 
     assert (found.returncode, found.stderr) == (0, "")
     cluster.cancel_all()
     empty = f"SBATCH_GPUS= sbatch -W --parsable -wn2 {share} --wrap='srun sh -c \"echo slot \\$SLURM_SHARE_SLOT\"'"
-    job = int(cluster.as_user("alice", empty, check=True, timeout=60).stdout)
+    job = int(cluster.as_user("alice", empty, check=True).stdout)
     assert sorted(re.findall(r"^slot (\d)$", cluster.output(job), re.MULTILINE)) == list("0123")
 
 
@@ -254,7 +254,7 @@ def test_a_number_of_tasks_that_slurm_computed_is_said(cluster: Cluster) -> None
 
 @pytest.mark.release
 def test_listed_partitions_hold_a_node_for_one_user(cluster: Cluster) -> None:
-    first = cluster.sbatch("alice", "sleep 60", "-p", "gpu", "-w", "n2")
+    first = cluster.sbatch("alice", "sleep 600", "-p", "gpu", "-w", "n2")
     cluster.wait_running(first)
     assert cluster.wait(cluster.sbatch("alice", "true", "-p", "gpu", "-w", "n2")) == "COMPLETED"
     other = cluster.sbatch("bob", "true", "-p", "plain", "-w", "n2")
@@ -275,7 +275,7 @@ HOSTILE = ["4;touch /tmp/hacked", "4\nSLURM_JOB_ID=1", "9" * 10_240, "$(touch /t
 def test_a_forged_value_is_refused_by_the_controller(cluster: Cluster, forger: str) -> None:
     for value in HOSTILE:
         env = {"SLURM_CONF": forger, "FORGED_NAME": "SHARE_GPU", "FORGED_VALUE": value}
-        done = cluster.as_user("bob", ["sbatch", "--wrap=true", "-pplain"], env=env, timeout=120)
+        done = cluster.as_user("bob", ["sbatch", "--wrap=true", "-pplain"], env=env)
         assert done.returncode != 0, value[:20]
         assert names.OPTION_FORM in done.stderr, value[:20]
     assert cluster.jobs() == []
@@ -287,7 +287,7 @@ def test_forged_variables_never_become_slurms_own(cluster: Cluster, forger: str)
     for name in ("SLURM_JOB_ID", "PATH", "LD_PRELOAD", "SLURM_JOB_UID"):
         env = {"SLURM_CONF": forger, "FORGED_NAME": name, "FORGED_VALUE": "1"}
         argv = ["sbatch", "--parsable", "-pplain", "--wrap=true"]
-        jobs.append(int(cluster.as_user("bob", argv, env=env, check=True, timeout=120).stdout))
+        jobs.append(int(cluster.as_user("bob", argv, env=env, check=True).stdout))
     assert [cluster.wait(job) for job in jobs] == ["COMPLETED"] * 4
 
 
@@ -319,7 +319,7 @@ def test_gpus_without_a_size_have_no_cap_and_the_output_the_log_and_doctor_say_s
 def test_a_number_for_the_gpu_is_the_task_s_own_gpu_under_mps_and_stays_a_uuid_without(cluster: Cluster) -> None:
     """gpu_ids = "index": each GPU of n2 gets its two tasks, by the simulated CUDA and by the driver's lists."""
     script = """srun bash -c 'echo ids $CUDA_VISIBLE_DEVICES $SLURM_SHARE_GPU_UUID
-        exec simgpu-task --memory 100M --seconds 60 >/dev/null' &
+        exec simgpu-task --memory 100M --seconds 600 >/dev/null' &
         until [ "$(slurm-share status --json | grep -c '"pid": [0-9]')" = 4 ]; do sleep 0.2; done
         slurm-share status --json | grep -E '"uuid"|"pid"'; scancel $SLURM_JOB_ID.0; wait"""
     with configured(cluster, 'gpu_ids = "index"'):

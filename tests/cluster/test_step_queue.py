@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from hooked import PATIENCE_S
 
 from localcluster import Cluster
 from slurm_share.core import names
@@ -46,10 +47,10 @@ def nodes_stay_well(cluster: Cluster) -> Iterator[None]:
     assert set(cluster.status().nodes.values()) == {"idle"}
 
 
-def run(cluster: Cluster, script: str, *options: str, timeout: int = 60) -> tuple[str, str]:
-    """Run a job of alice's; return its state and output."""
+def run(cluster: Cluster, script: str, *options: str, more_s: int = 0) -> tuple[str, str]:
+    """Run a job of alice's; return its state and output. `more_s`: seconds that it takes on an idle machine."""
     job = cluster.sbatch("alice", f"{TOOLS}{script}", *options)
-    state = cluster.wait(job, timeout)
+    state = cluster.wait(job, PATIENCE_S + more_s)
     if state == "FAILED":
         state = f"FAILED {FAILED}" if FAILED in cluster.job(job) else "FAILED otherwise"
     return state, cluster.output(job)
@@ -75,7 +76,7 @@ def test_many_steps_that_wait_are_one_message(cluster: Cluster) -> None:
     """The message comes after ten seconds; the steps that wait then have all waited about as long."""
     script = """rm -f said; for i in $(seq 8); do srun -n1 bash -c "$(until_file a); echo ran $i" 2>>said & done
         until grep -q waits said; do sleep .1; done; sleep 1; touch go.a; wait; cat said"""
-    _, output = run(cluster, script, "-wn2", "--share-gpu=2", "--gres=gpu:1", timeout=120)
+    _, output = run(cluster, script, "-wn2", "--share-gpu=2", "--gres=gpu:1")
     assert len(lines(output)) == 8
     assert output.count("slurm-share: this step waits for 1 of the 2 slots that job") == 1, output
 
@@ -157,7 +158,7 @@ def test_a_step_of_an_srun_on_the_login_host_waits_on_its_node(cluster: Cluster)
         srun -I -n1 true; echo immediate=$?; srun --slot-wait=1 -n1 true; echo limit=$?
         srun -Q -n1 echo ran & sleep 1; touch go.login; wait"""
     options = ["-wn2", "--share-gpu=2", "--gres=gpu:1"]
-    done = cluster.as_user("alice", ["salloc", *options, "bash", "-c", script], timeout=300)
+    done = cluster.as_user("alice", ["salloc", *options, "bash", "-c", script])
     assert f"immediate={names.EXIT_REFUSED}\nlimit={names.EXIT_REFUSED}\nran\n" in done.stdout, done.stderr
     assert "2 held by other steps of the job; --immediate does not wait for more; omit it" in done.stderr
     assert "too few of the 2 slots of the job were free, and --slot-wait=1 is over; wait longer" in done.stderr
@@ -177,7 +178,7 @@ def test_a_step_in_a_task_does_not_wait_for_that_tasks_own_step(cluster: Cluster
 def test_many_steps_go_through_eight_slots_each_once(cluster: Cluster) -> None:
     step = "mkdir slot.$SLURM_SHARE_SLOT || echo clash; echo ran {}; rmdir slot.$SLURM_SHARE_SLOT"
     script = f"rm -rf slot.*; seq {STEPS} | xargs -P16 -I{{}} srun -Q -n1 bash -c '{step}'; echo xargs=$?"
-    state, output = run(cluster, script, "-wn2", "--share-gpu=4", timeout=60 + STEPS)
+    state, output = run(cluster, script, "-wn2", "--share-gpu=4", more_s=STEPS)
     others = [line for line in output.splitlines() if not line.startswith("ran ")]
     assert Counter(lines(output)) == Counter(map(str, range(1, STEPS + 1))), others
     assert "clash" not in output

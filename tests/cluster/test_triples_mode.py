@@ -44,7 +44,7 @@ class Submitted:
         self._submit(f"llsub {self.program} {line}")
 
     def _submit(self, command: str) -> None:
-        self.said = self.cluster.as_user(self.user, f"cd {self.home} && {command}", timeout=300)
+        self.said = self.cluster.as_user(self.user, f"cd {self.home} && {command}")
         found = re.search(r"^job (\d+):", self.said.stdout, re.MULTILINE)
         assert found, self.said.stdout + self.said.stderr
         self.job = int(found[1])
@@ -193,7 +193,7 @@ def test_caps_follow_the_gpus_of_the_node_that_is_granted(cluster: Cluster, way:
     busy = (
         []
         if way == "named"
-        else [cluster.sbatch("alice", "sleep 60", "-w", node, "--exclusive") for node in ("n2", "n3")]
+        else [cluster.sbatch("alice", "sleep 600", "-w", node, "--exclusive") for node in ("n2", "n3")]
     )
     try:
         made = Submitted(cluster, SHOW, "[1,8]", *options)
@@ -351,7 +351,7 @@ def test_a_job_that_is_suspended_goes_on(cluster: Cluster) -> None:
 
 def test_what_is_sent_to_the_tasks_reaches_them(cluster: Cluster) -> None:
     """scancel -s USR1, as --signal does before the time limit: every task hears it, and none ends of it."""
-    text = "#!/bin/bash\ntrap 'echo checkpoint' USR1\necho ready\nfor i in $(seq 40); do sleep 0.1; done\n"
+    text = "#!/bin/bash\ntrap 'echo checkpoint; heard=1' USR1\necho ready\nuntil [ $heard ]; do sleep 0.1; done\n"
     made = Submitted(cluster, text, "[1,3,1]", "--options=-w n2")
     made.wait_for(lambda: made.read("p*/task.sh.log.*").count("ready") == 3)
     cluster.as_user("alice", ["scancel", "-s", "USR1", str(made.job)], check=True)
@@ -377,7 +377,7 @@ def test_tasks_that_save_their_state_on_a_signal_are_resumed(cluster: Cluster) -
         assert made.wait() == "FAILED", made.log()
         assert {one.outcome for tried in made.attempts().values() for one in tried} == {"saved"}, made.log()
         assert "saved, not finished: 0-1" in made.log()
-        watched = cluster.as_user("alice", f"cd {made.home} && touch saved.2 && llsub --watch LLSUB.1", timeout=300)
+        watched = cluster.as_user("alice", f"cd {made.home} && touch saved.2 && llsub --watch LLSUB.1")
         assert watched.returncode == 75
         assert "0 of 3 tasks are done; 2 saved, not finished" in watched.stdout
         made.resume()
@@ -434,7 +434,7 @@ def test_sigusr1_from_the_first_moment_on_ends_no_launcher(cluster: Cluster) -> 
         f'until [ -z "$(squeue --noheader --jobs={made.job} --states=R,CG,PD 2>/dev/null)" ]; do '
         f"scancel --signal=USR1 --batch {made.job}; scancel --signal=USR1 {made.job}; done 2>/dev/null; true"
     )
-    cluster.as_user("alice", storm, timeout=300)
+    cluster.as_user("alice", storm)
     assert made.wait() == "COMPLETED", made.log()
     assert "2 of 2 ranks done" in made.log()
     assert "no task took a share" not in made.log()
