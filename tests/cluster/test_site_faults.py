@@ -889,8 +889,8 @@ TOGETHER = (
     # --- on n1
     ("task-prolog", "old-object", "hooks-twice", "no-epilog", "closed-shm", "enroot", "open-token", "mode-file"),
     ("killed-epilog", "undefined-symbol", "empty-folder", "epilog-second", "hidepid", "full-log", "unknown-group"),
-    ("helper-stopped", "missing-object", "wrapper-without-ours", "broken-epilog", "no-mps-server", "other-mode"),
-    ("foreign-mps", "killing-epilog", "writable-hooks", "open-files", "pam-adopt", "compute-mode"),
+    ("helper-stopped", "missing-object", "wrapper-without-ours", "broken-epilog", "no-mps-server"),
+    ("foreign-mps", "killing-epilog", "writable-hooks", "open-files", "pam-adopt", "compute-mode", "other-mode"),
     ("drained", "no-tmpfs", "torn-hook", "gpu-lost"),
     ("unknown-key", "no-python"),
     ("unusual-place",),
@@ -947,10 +947,10 @@ def plant_and_find(site: Site, healthy: dict[str, Said], faults: Sequence[Fault]
             planter.close()
         put_back(site, was)
         site.settle()
-        # A ping that slurmctld sent while the fault was there can end after it. The other hosts' doctors show with the
-        # next fault that nothing of this one is left.
-        until(lambda: news(site.doctor(hosts[0]), healthy[hosts[0]]) == {}, f"no finding more of {hosts[0]}")
         site.env = {}
+    # A ping that slurmctld sent while the fault was there can end after it. The other hosts' doctors show with the next
+    # fault that nothing of this one is left.
+    until(lambda: news(site.doctor(hosts[0]), healthy[hosts[0]]) == {}, f"no finding more of {hosts[0]}")
 
 
 def named(site: Site, healthy: dict[str, Said], faults: Sequence[Fault], hosts: tuple[str, ...]) -> Said:

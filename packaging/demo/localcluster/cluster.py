@@ -19,7 +19,7 @@ from .errors import ClusterError, CommandFailed, Misuse, NotDone
 from .records import CURRENT, PARTS, RELEASES, USERS, Host, Root, make_hosts
 
 DEFAULT_NAME = "demo"
-_POLL_S = 0.05
+_POLL_S = 0.1
 _UNFINISHED = {
     *("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "REQUEUED", "RESIZING"),
     *("SIGNALING", "STAGE_OUT", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD", "POWER_UP_NODE"),
@@ -375,7 +375,7 @@ class Cluster:
     def output(self, job_id: int) -> str:
         """Return a batch job's stdout (for an array: that of all tasks, in the order of their files)."""
         files = sorted(set(re.findall(r"\bStdOut=(\S+)", self.job(job_id))))
-        return "".join(self.exec("login", ["cat", "--", path], check=True).stdout for path in files)
+        return "".join((self.root("login") / path.lstrip("/")).read_text(errors="replace") for path in files)
 
     def jobs(self) -> list[str]:
         """Return the ids of the jobs that are pending, running or completing."""
@@ -395,10 +395,10 @@ class Cluster:
 
     def cancel_all(self, timeout: float = _PATIENCE_S) -> None:
         """Cancel every job and wait until none is left. Raises NotDone after `timeout` seconds."""
-        for user in USERS:
-            self.exec("ctl", ["scancel", "-f", "-u", user.name])
-        self.exec("ctl", ["scancel", "-f", "-u", "root"])
-        process.wait_until(lambda: not self.jobs(), "an empty queue", timeout, every_s=_POLL_S)
+        if self.jobs():
+            script = "; ".join(f"scancel -f -u {user}" for user in (*(user.name for user in USERS), "root"))
+            self.exec("ctl", ["/bin/sh", "-c", script])
+            process.wait_until(lambda: not self.jobs(), "an empty queue", timeout, every_s=_POLL_S)
 
     # ---- power --------------------------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ _LINES = 8
 """Programs that may run at once; another waits."""
 _BOOT_S = 360.0
 """Longer than a kernel is given to boot."""
-_END_S = 10.0
+_END_S = 60.0
 _SOCKET, _FAILED, _LAYERS = "socket", "failed", "layers"
 """Files in the run directory."""
 

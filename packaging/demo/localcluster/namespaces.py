@@ -23,8 +23,8 @@ from .records import Host, Identity
 V1, V2 = "v1", "v2"
 """Versions of cgroups."""
 INSIDE_ENV = {"PATH": process.OUTSIDE_PATH, "LANG": "C.UTF-8"}
-_BOOT_S = 20.0
-_END_S = 10.0
+_BOOT_S = 180.0
+_END_S = 60.0
 
 
 def start_cluster(name: str, hosts: Sequence[Host]) -> None:

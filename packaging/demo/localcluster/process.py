@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from .errors import CommandFailed, NotDone
 
-_PAUSE_RATIO = 0.1
+_PAUSE_RATIO = 0.2
 """Longest pause between two polls, as a ratio of the time waited so far: a wait ends at most this ratio too late."""
 _LONGEST_PAUSE_S = 0.25
 OUTSIDE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
