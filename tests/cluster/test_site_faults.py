@@ -897,8 +897,9 @@ TOGETHER = (
     ("no-munge",),
     ("no-slurmd",),
     # --- on the controller
-    ("run-in-job", "short-timeout", "oversubscribe-force", "writable-conf", "torn-lua", "unknown-node"),
-    ("no-alloc", "extra-constraints", "lua-of-the-site", "other-shards"),
+    ("run-in-job", "short-timeout", "oversubscribe-force", "other-shards"),
+    ("no-alloc", "extra-constraints", "lua-of-the-site"),
+    ("torn-lua", "writable-conf", "unknown-node"),  # slurmctld does not survive a reconfiguration with such a file
     ("private-shm", "changed-config", "no-lua-plugin"),
     ("reverted-conf",),
     ("unread-conf",),
