@@ -26,12 +26,12 @@ def examine(
 
     Raises UsageError as `read_host` does.
     """
-    facts = read_host(roles, all_jobs=fix)
+    facts = read_host(roles, all_jobs=fix, without=without)
     results: tuple[FixResult, ...] = ()
     if fix:
         from . import fixes
 
-        facts, results = fixes.fix_all(facts, lambda: read_host(facts.roles, all_jobs=True))
+        facts, results = fixes.fix_all(facts, lambda: read_host(facts.roles, all_jobs=True, without=without))
     return facts, every.examine(facts, without), results
 
 
@@ -45,9 +45,10 @@ def examine_configuration(
     return every.examine(facts, without, needs="configuration")
 
 
-def read_host(roles: tuple[Role, ...], *, all_jobs: bool = False) -> Facts:
-    """Return the facts of this host. Raises UsageError if it has nothing of Slurm and no role was given."""
-    facts = host.read_facts(roles, ask_agent=_ask_agent, all_jobs=all_jobs)
+def read_host(roles: tuple[Role, ...], *, all_jobs: bool = False, without: Collection[str] = ()) -> Facts:
+    """Return the facts of this host, those for the checks `without` excepted where they take time. Raises UsageError if
+    it has nothing of Slurm and no role was given."""
+    facts = host.read_facts(roles, ask_agent=_ask_agent, all_jobs=all_jobs, without=without)
     if not facts.roles:
         raise UsageError(
             "there is no slurm.conf on this host and no daemon of Slurm: run it on a controller, login or compute node,"

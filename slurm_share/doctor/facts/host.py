@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -51,6 +51,8 @@ MOST_BYTES = 1 << 20
 """Most bytes read of config.toml; the plugin reads no more (site_mode.c)."""
 AGENT_UNIT = "slurm-share-agent.service"
 ARCHIVE_UNIT = "slurm-share-archive"
+MODULES = "modules"
+"""Name of the check that imports every Python module of ours."""
 Seen = TypeVar("Seen")
 
 
@@ -63,15 +65,18 @@ def read_facts(
     read_driver_state: Callable[[], HostGpus] | None = None,
     ask_agent: Callable[[Settings], tuple[str, str]] = lambda settings: ("", ""),
     all_jobs: bool = False,
+    without: Collection[str] = (),
 ) -> Facts:
     """Return the facts of this host, in the given roles, or in those that it is found to have.
 
     root: file system to read. ask: runs a program. read_driver_state: reads the driver. ask_agent: returns why the
     agent does not answer, and the node's name in its answer. all_jobs: ask Slurm for all jobs of this node, which fixes
-    need, and not only for those that the node knows. Raises UsageError if SLURM_CONF names no file.
+    need, and not only for those that the node knows. without: names of checks that will not be made; `modules` takes
+    most of doctor's CPU time. Raises UsageError if SLURM_CONF names no file.
     """
     is_here = root == Path("/")
-    modules = _begin(fact_package.read_broken_modules, UnknownFact) if is_here else None
+    are_tried = is_here and MODULES not in without
+    modules = _begin(fact_package.read_broken_modules, UnknownFact) if are_tried else None
     daemon_folders = fact_system.read_daemon_folders(root)
     ask = ask or fact_slurm.asker(environ, daemon_folders)
     host = (root / "proc/sys/kernel/hostname").read_text(encoding="ascii", errors="replace").strip()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share.core.process import Finished
+from slurm_share.doctor.facts import host as fact_host
 from slurm_share.doctor.facts import package
 from slurm_share.doctor.facts.records import UnknownFact
 
@@ -18,6 +19,16 @@ from slurm_share.doctor.facts.records import UnknownFact
 def test_every_module_of_this_installation_can_be_imported(monkeypatch):
     monkeypatch.setattr(package, "IMPORT_S", 600.0)
     assert package.read_broken_modules() == ()
+
+
+@pytest.mark.parametrize(("without", "tried"), [((), 1), (("ptrace",), 1), (("modules",), 0)])
+def test_modules_are_tried_unless_their_check_is_left_out(monkeypatch, tmp_path, without, tried):
+    calls = []
+    (tmp_path / "slurm.conf").write_text("ClusterName=x\n")
+    environ = {"SLURM_CONF": str(tmp_path / "slurm.conf")}
+    monkeypatch.setattr(package, "read_broken_modules", lambda: calls.append("tried") or ())
+    fact_host.read_facts(("login",), environ=environ, ask=lambda *words: "", without=without)
+    assert len(calls) == tried
 
 
 def test_modules_that_are_torn_or_end_python_are_named():
