@@ -455,6 +455,12 @@ def test_who_waits_sees_how_far_it_is_and_may_go_away(place: Place) -> None:
 
 MISTAKES = [
     (["--mapper=gone.sh"], "--mapper: there is no program gone.sh"),
+    (["--output=/root/out"], "cannot make the output folder"),
+    (["--np=[9,1,1]"], "[9,1,1] asks for 9 nodes"),
+    (["--partition=pla"], "did you mean plain?"),
+    (["--redout=/root/x", "--reducer=reduce.sh"], "cannot be written"),
+]
+MORE_MISTAKES = [
     (["--mapper=in"], "--mapper: in is a folder"),
     (["--mapper=in/f01"], "is not executable; run chmod u+x"),
     (["--reducer=gone"], "--reducer: there is no program gone"),
@@ -463,10 +469,8 @@ MISTAKES = [
     (["--input=blank"], "is empty; write an input on each line"),
     (["--input=quote"], "line 1 of"),
     (["--output=map.sh"], "is not a folder"),
-    (["--output=/root/out"], "cannot make the output folder"),
     (["--np=0"], "--np=0: write a whole number from 1 to"),
     (["--np=[0,8]"], "the triple [0,8]"),
-    (["--np=[9,1,1]"], "[9,1,1] asks for 9 nodes"),
     (["--ndata=x"], "--ndata=x"),
     (["--apptype=foo"], "--apptype=foo: write siso or mimo"),
     (["--distribution=random"], "write block or cyclic or dynamic"),
@@ -476,8 +480,6 @@ MISTAKES = [
     (["--gpuNameCount=volta:"], "write NAME:COUNT"),
     (["--cyclic"], "there is no option --cyclic"),
     (["--reduceout=x"], "did you mean --redout?"),
-    (["--partition=pla"], "did you mean plain?"),
-    (["--redout=/root/x", "--reducer=reduce.sh"], "cannot be written"),
     (["--redout=in/f01", "--reducer=reduce.sh"], "would overwrite the input"),
     (["--redout=./map.sh", "--reducer=reduce.sh"], "would overwrite the mapper"),
     (["--redout=out", "--reducer=reduce.sh"], "is a folder; write the name of a file"),
@@ -486,9 +488,12 @@ MISTAKES = [
 ]
 
 
-def test_a_mistake_is_answered_with_a_sentence(place: Place) -> None:
+@pytest.mark.parametrize(
+    "mistakes", [MISTAKES, pytest.param(MORE_MISTAKES, marks=pytest.mark.weekly)], ids=["", "more"]
+)
+def test_a_mistake_is_answered_with_a_sentence(place: Place, mistakes: list[tuple[list[str], str]]) -> None:
     place.sh("mkdir empty; echo > blank; echo 'a \"b' > quote")
-    for words, sentence in MISTAKES:
+    for words, sentence in mistakes:
         code, text = place.run(*words)
         assert code == 2, text
         assert sentence in text
