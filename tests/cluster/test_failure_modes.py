@@ -168,7 +168,7 @@ def test_row_06_a_daemon_that_never_answers_ends_by_signals(
             stack.enter_context(node.fault("mps_stubborn"))
         with node.job(FIRST):
             stack.enter_context(node.fault("mps_hang", commands))
-            stack.enter_context(configured(cluster, "release_deadline_s = 3.0"))
+            stack.enter_context(configured(cluster, "release_deadline_s = 6.0"))
     assert ("SIGKILL in" if stubborn else "SIGTERM in") in node.log()
 
 
@@ -347,7 +347,7 @@ def test_row_12_a_server_in_fault_with_clients_is_not_restarted(cluster: Cluster
         assert node.alive(task)
     assert "is in FAULT" in node.plan(SECOND)
     node.epilog(SECOND)
-    with configured(cluster, "release_deadline_s = 3.0"):
+    with configured(cluster, "release_deadline_s = 6.0"):
         node.epilog(FIRST)
 
 

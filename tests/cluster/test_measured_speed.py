@@ -130,7 +130,7 @@ class Runs:
             return "paused" in self.shown and re.search("/(s|min) progress", self.shown)
 
         process.wait_until(is_shown, "paused tasks and rates of the others", 120, why=lambda: self.shown)
-        watch = self.cluster.as_user("alice", f"cd {self.paused.home} && timeout 3 llsub --watch LLSUB.1")
+        watch = self.cluster.as_user("alice", f"cd {self.paused.home} && timeout 20 llsub --watch LLSUB.1")
         self.watched = watch.stdout + watch.stderr
         self.still_stopped = stopped(self.cluster, "n3")
 

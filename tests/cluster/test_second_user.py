@@ -517,7 +517,7 @@ def test_her_daemons_do_not_answer_bob(shared: Shared) -> None:
     commands = ["get_server_list", "ps", f"get_client_list {server.pid}", f"terminate_client {server.pid} {client}"]
     commands += [f"shutdown_server {server.pid} -f", "quit -t 0", "quit", "set_default_device_pinned_mem_limit 0 1M"]
     for command in commands:
-        line = f"echo {command} | CUDA_MPS_PIPE_DIRECTORY={server.pipe} timeout 5 nvidia-cuda-mps-control"
+        line = f"echo {command} | CUDA_MPS_PIPE_DIRECTORY={server.pipe} timeout 60 nvidia-cuda-mps-control"
         said = bob(shared.node, line)
         assert said.stdout == ""
         assert "Cannot find MPS control daemon process" in said.stderr

@@ -171,8 +171,10 @@ def test_a_deadlock_is_named_on_both_nodes(site: Cluster) -> None:
 def test_who_waits_is_shown_to_who_watches(site: Cluster) -> None:
     made = Ranks(site, HEAD + "if comm.rank:\n    comm.recv(0, 'x')\nelse:\n    time.sleep(3600)\n", "[2,1,1]")
     made.wait_for(lambda: "(0, 'x')" in made.read("p*/events.jsonl"))
-    watch = f"cd {made.home} && timeout 5 llsub --watch LLSUB.1"
-    assert "rank 1 waits in recv for (0, 'x') since " in site.as_user("alice", watch).stdout
+    watch = (
+        f"cd {made.home}; llsub --watch LLSUB.1 >shown & until grep -q 'rank 1 waits in recv for (0,.* since ' shown"
+    )
+    site.as_user("alice", f"{watch}; do sleep 0.1; done; kill $!", check=True)
     site.as_user("alice", ["scancel", str(made.job)], check=True)
     assert made.wait() == "CANCELLED", made.log()
 
