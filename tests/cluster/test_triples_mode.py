@@ -351,7 +351,9 @@ def test_a_job_that_is_suspended_goes_on(cluster: Cluster) -> None:
 
 def test_what_is_sent_to_the_tasks_reaches_them(cluster: Cluster) -> None:
     """scancel -s USR1, as --signal does before the time limit: every task hears it, and none ends of it."""
-    text = "#!/bin/bash\ntrap 'echo checkpoint; heard=1' USR1\necho ready\nuntil [ $heard ]; do sleep 0.1; done\n"
+    text = (
+        "#!/bin/bash\ntrap 'echo checkpoint; heard=1' USR1\necho ready\nuntil [ $heard ]; do sleep 0.1; done\nexit 0\n"
+    )
     made = Submitted(cluster, text, "[1,3,1]", "--options=-w n2")
     made.wait_for(lambda: made.read("p*/task.sh.log.*").count("ready") == 3)
     cluster.as_user("alice", ["scancel", "-s", "USR1", str(made.job)], check=True)
