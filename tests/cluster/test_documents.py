@@ -46,11 +46,11 @@ EXCUSED = {
     r".*: .*(\.\.\.|\bJOB\b|\[JOB\]|4711|\[NNODE|\b77,78\b|LLSUB\.\d).*": (
         "a word stands for the reader's own: a job, a run, a program; test_llsub.py, test_llstat.py, test_share.py"
     ),
-    r".*: (llsub --(resume|pack|spmd|wait|local|spmd --local)|srun --share-gpu)": "names the option alone",
+    r".*: (llsub --(resume|pack(=\S+)?|spmd|wait|local|spmd --local)|srun --share-gpu)": "names the option alone",
     r"(spmd\.md: (python3 |srun --mpi)|.*: llsub --spmd \S+\.py ).*": (
         "needs a Python with NumPy: test_spmd_page.py runs these programs, test_spmd.py and test_mpi.py such ones"
     ),
-    r".*: slurm-share lab (score|simulate( (Venus/|TRACE ).*)?)?": (
+    r".*: slurm-share lab( score| simulate( (Venus/|TRACE ).*)?)?": (
         "names the command alone, or a log that is not shipped; tests/packing plays short ones"
     ),
     r".*: .*python3? tests/gpu/.*": "needs an NVIDIA GPU",
@@ -144,7 +144,7 @@ def run(site: Cluster, line: Line) -> str | None:
     host = line.host or ("n1" if re.fullmatch(ON_A_NODE, command) else "ctl" if root else "login")
     if re.fullmatch(STAYS, command):
         command = f"while sleep 0.3; do printf q; done | TERM=xterm script -qec '{command}' /dev/null"
-    if command.startswith(("salloc", "llsub")):  # it needs nodes, and the 100000 tasks of a page need not all run
+    if re.match(r"salloc|llsub .*\[", command):  # it needs nodes, and the 100000 tasks of a page need not all run
         cancel_others(site)
         command = f"echo exit | {command}"
     words = ["bash", "-c", command]
