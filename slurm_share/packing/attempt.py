@@ -335,7 +335,7 @@ class Attempt(Struct, eq=False, kw_only=True):
         if self.is_load_reported or not self.is_settled or self.figures is None or self.figures.seconds() < ALONE_S:
             return None
         self.is_load_reported = True
-        return make_load(*(self._mean(name) for name in ("sm", "util", "dram", "pcie")))
+        return make_load(*(self._mean(name) for name in ("sm", "util", "dram")))
 
     def _mean(self, name: str) -> float | None:
         mean = None if self.figures is None else self.figures.mean(name)
@@ -409,5 +409,4 @@ class Attempt(Struct, eq=False, kw_only=True):
             software=software,
             rate_alone=None if self.own_rate_alone is None else self.own_rate_alone.per_s,
             rate_source="" if self.own_rate_alone is None else self.own_rate_alone.source,
-            pcie_ratio=self._mean("pcie"),
         )

@@ -7,7 +7,7 @@ Each line is a JSON object whose `event` says what it is:
   from time to time one for waiting tasks. The view is stored as the changes to the view before (rules/view_changes.py);
 - `repeat`: a task took the place of an ended one of the same command and size, without a decision;
 - `group`: the measured speeds of tasks that shared a GPU;
-- `size`: the memory of a running task, for the other nodes of the run.
+- `size`: the memory of a running task, for the other nodes of the run, and for the next job if this one is killed.
 
 A launcher's first decision has its whole view, since the file may hold lines of earlier jobs. The ends of attempts are
 in `results.jsonl`, which is documented for users.
@@ -119,6 +119,8 @@ class Progress(Struct, frozen=True, kw_only=True, tag_field="event", tag="progre
 class NodeSize(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="size"):
     """The memory of a running task, and the age at which it became flat."""
 
+    task: int | None = None
+    """The task, if its memory is not flat yet, but above its booking: its next attempt needs no less."""
     key: TaskKey = TaskKey("", "")
     """The names of its numbers are hashed."""
     gpu_model: str = ""
@@ -194,8 +196,8 @@ class EventLog:
         self._wait_s = WAIT_S
         self._waited_s = 0.0
         self._shown: Progress | None = None
-        self._sizes: dict[tuple[str, str, str], int] = {}
-        """(exact, family, GPU model) -> largest peak in the file: a thousand equal tasks need one line."""
+        self._sizes: dict[tuple[str, str, str, int | None], int] = {}
+        """(exact, family, GPU model, task) -> largest peak in the file: a thousand equal tasks need one line."""
 
     def decide(self, view: PackView, decision: Decision) -> None:
         """Write a decision with actions, or from time to time one with new refusals."""
@@ -227,13 +229,13 @@ class EventLog:
         """Write the measured speeds of groups of tasks."""
         self._write(*groups)
 
-    def size(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float) -> None:
-        """Write the size of a task whose memory is flat, unless the file has it."""
-        what = (key.exact, key.family, gpu_model)
+    def size(self, key: TaskKey, gpu_model: str, peak_mib: int, age_s: float, task: int | None = None) -> None:
+        """Write the size of a task, unless the file has it. `task`: as in `NodeSize`."""
+        what = (key.exact, key.family, gpu_model, task)
         if self._sizes.get(what, -1) < peak_mib:
             self._sizes[what] = peak_mib
             stored = msgspec.structs.replace(key, numbers=tuple((tag(name), x) for name, x in key.numbers))
-            self._write(NodeSize(stored, gpu_model, peak_mib, age_s))
+            self._write(NodeSize(task, stored, gpu_model, peak_mib, age_s))
 
     def progress(self, progress: Progress) -> None:
         """Write the progress if it is due, is the last, or tells of a failure. Call it about once a second."""
@@ -258,7 +260,7 @@ class EventLog:
             return
         try:
             if self._file is None:
-                self._file = AppendFile(self._folder / EVENTS, is_held=True)
+                self._file = AppendFile(self._folder / EVENTS, mode=0o666, is_held=True)
                 self._size = os.fstat(self._file.fd).st_size
             if self._size + sum(map(len, lines)) > MOST_BYTES:
                 self.problem = f"it has reached {MOST_BYTES >> 20} MiB"
@@ -299,7 +301,7 @@ class EventReader(Generic[_E]):
         `leave`: the folder of a node that is not read. `uid`: files of other owners are ignored; None: they are read.
         `is_latest`: of what is there already, read only the latest event of each node.
         """
-        self._logs, self._leave, self._uid = logs, leave, uid
+        self._logs, self.leave, self._uid = logs, leave, uid
         tagged = msgspec.json.encode(str(kind.__struct_config__.tag))
         self._begin = b'{"event":%s' % tagged
         self._decode: Callable[[bytes], _E] = msgspec.json.Decoder(kind).decode
@@ -310,7 +312,7 @@ class EventReader(Generic[_E]):
     def read(self) -> Iterator[tuple[Path, _E]]:
         """Yield (file, event) of what is new. A file that cannot be read is tried again the next time."""
         for folder in sorted(self._logs.glob(NODE_FOLDERS)):
-            if folder != self._leave:
+            if folder != self.leave:
                 file = folder / EVENTS
                 try:
                     for event in self._read_file(file):
@@ -367,19 +369,27 @@ class ProgressReader:
 
 
 class SizeReader:
-    """The sizes of running tasks on the other nodes of a run."""
+    """The sizes of running tasks on the nodes of a run: of earlier jobs, and then of the other nodes."""
 
     def __init__(self, own: Path) -> None:
         """Read nothing yet. `own`: this node's folder; those of the other nodes are beside it."""
-        self._events = EventReader(own.parent, NodeSize, leave=own, uid=os.geteuid())
+        self._own = own
+        self._events = EventReader(own.parent, NodeSize, uid=os.geteuid())
         self._due_s = 0.0
+        self.seen_mib: dict[int, int] = {}
+        """Task -> the largest memory of its attempts that was above their bookings."""
 
     def read(self, now_s: float) -> list[NodeSize]:
-        """Return the new sizes, at most every SIZES_EVERY_S. `now_s`: of a monotonic clock."""
+        """Return the new sizes of flat tasks, at most every SIZES_EVERY_S. `now_s`: of a monotonic clock."""
         if now_s < self._due_s:
             return []
         self._due_s = now_s + SIZES_EVERY_S
-        return [one for _, one in self._events.read() if 0 < one.peak_mib < 1 << 24 and one.age_s >= 0]
+        found = [one for _, one in self._events.read() if 0 < one.peak_mib < 1 << 24 and one.age_s >= 0]
+        self._events.leave = self._own  # this launcher is the only one that writes there from now on
+        for one in found:
+            if one.task is not None:
+                self.seen_mib[one.task] = max(self.seen_mib.get(one.task, 0), one.peak_mib)
+        return [one for one in found if one.task is None]
 
 
 def read_decisions(data: bytes) -> Iterator[MadeDecision]:

@@ -33,7 +33,9 @@ from .speed_records import PairRun, SearchRun
 NEWEST: dict[type[Any], int] = {TaskRun: 5000, PairRun: 3000, SearchRun: 2500}
 """Number of newest records of each kind that are used."""
 FILE_READ_BYTES = 8 << 20
-"""This much of the end of a file is read: about 15,000 lines."""
+"""Most bytes of records at the end of a file that are used: about 15,000 lines."""
+SCAN_BYTES = 64 << 20
+"""Most bytes of the end of a file that are read, with lines that are too long to be records."""
 READ_BYTES = 16 << 20
 """Most bytes of all files together, so that the start of a run does not wait for a file system."""
 LINE_BYTES = 16 * 1024
@@ -106,16 +108,15 @@ def read_history(folder: Path | None = None, *, now: float | None = None) -> His
             if name < oldest or left <= 0:
                 break
             try:
-                data, is_whole = _read_end(descriptor, name, min(left, FILE_READ_BYTES))
+                lines = _read_end(descriptor, name, min(left, FILE_READ_BYTES))
             except FileNotFoundError:
                 continue  # `pack history --forget` has just removed it
             except (OSError, StateError) as error:
                 notes.append(f"history of earlier tasks: {_why_not(place / name, error)}; the file is ignored")
                 continue
-            left -= len(data)
-            lines = data.split(b"\n")
+            left -= sum(len(line) + 1 for line in lines)
             # The text after the last newline is empty or torn by a crash. It counts if it can be decoded.
-            reading.take(lines if is_whole else lines[1:])
+            reading.take(lines)
     except (OSError, StateError) as error:
         notes.append(f"no history of earlier tasks: {_why_not(place, error)}")
     return History(
@@ -170,12 +171,23 @@ def _decoded(line: bytes) -> Record | None:
     return record
 
 
-def _read_end(folder: int, name: str, most_bytes: int) -> tuple[bytes, bool]:
-    """Return the end of a file, and whether that is all of it. Raises OSError, StateError."""
+def _read_end(folder: int, name: str, most_bytes: int) -> list[bytes]:
+    """Return the last lines of a file. A line that is too long hides none before it. Raises OSError, StateError."""
     fd = _open_file(folder, name)
     try:
-        start = max(0, os.fstat(fd).st_size - most_bytes)
-        return files.read_from(fd, start, most_bytes), not start
+        size = at = os.fstat(fd).st_size
+        found: list[bytes] = []
+        rest = b""  # of the line that begins before `at`
+        while at > max(0, size - SCAN_BYTES) and most_bytes > 0:
+            start = max(0, at - min(most_bytes, 1 << 20))
+            rest, *lines = (files.read_from(fd, start, at - start) + rest).split(b"\n")
+            found += reversed(lines)
+            most_bytes -= at - start
+            at = start
+            if len(rest) > LINE_BYTES:  # no record: drop all but what shows that, and read as much more
+                most_bytes += len(rest) - LINE_BYTES
+                rest = rest[: LINE_BYTES + 1]
+        return [*([] if at else [rest]), *reversed(found)]
     finally:
         os.close(fd)
 

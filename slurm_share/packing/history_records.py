@@ -83,7 +83,6 @@ class TaskRun(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
     """Units of work a second while it was alone on its GPU; None: not measured."""
     rate_source: str = ""
     """`RateSource` of `rate_alone`."""
-    pcie_ratio: float | None = None
 
 
 class SiteFamily(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -47,7 +47,6 @@ class Load(Struct, frozen=True, kw_only=True):
     sm_ratio: float
     """SM activity."""
     dram_ratio: float = 0.0
-    pcie_ratio: float = 0.0
     busy_ratio: float = 1.0
     """Part of its time that it spends on the GPU."""
     is_family: bool = False

@@ -47,7 +47,7 @@ class Results:
         """Open and lock the file. Raises OSError if it cannot be opened, BlockingIOError if it is locked."""
         self.file = folder / run_folder.RESULTS
         # On NFS without a lock server, flock is local to the node, which is enough, or fails, which is ignored.
-        self._opened = AppendFile(self.file, is_held=True)
+        self._opened = AppendFile(self.file, mode=0o666, is_held=True)
         self.lost = b""
         """Lines that are not written."""
         self._unsettled = False

@@ -106,8 +106,9 @@ class Board:
         )  # fmt: skip
         self.notes: list[str] = self.learner.notes
         """Sentences for the job's log; the caller clears it."""
-        self.flat: list[Attempt] = []
-        """Attempts whose memory has become flat, for the other nodes of the run; the caller clears it."""
+        self.sized: list[Attempt] = []
+        """Attempts whose memory has become flat (`is_told`), or has risen above their bookings: for the other nodes of
+        the run, and for the next job if this one is killed; the caller clears it."""
         self._last_gpu = -1
         self._is_blind = False
         self._sampled_s = 0.0
@@ -734,9 +735,10 @@ class Board:
         has_room = all(gpu.room_mib(is_blind=self._is_blind) >= 0 for gpu in self._on(run))
         if not is_growth or has_room:
             run.granted_mib = action.reserve_mib
-        if action.is_flat and not run.is_told and run.ask.key is not None and run.peak_mib:
-            run.is_told = True
-            self.flat.append(run)
+        is_news = action.is_flat and not run.is_told
+        if (is_news or is_growth) and run.ask.key is not None and run.peak_mib:
+            run.is_told = run.is_told or is_news
+            self.sized.append(run)
 
     def _set_paused(self, task: int, now_s: float, *, is_paused: bool) -> None:
         """Record that a task is paused or resumed; the rates of its neighbours have to be measured again."""

@@ -35,16 +35,16 @@ def slowdowns(tasks: Sequence[Load], sharing: SharingMethod = "mps") -> list[flo
     if sharing == "time-slicing":
         turns = max(1.0, sum(task.busy_ratio for task in tasks))
         return [_stretched(task, turns) for task in tasks]
-    sm, dram, pcie = (soft(round(sum(demands), 2)) for demands in zip(*map(_demands, tasks), strict=True))
+    sm, dram = (soft(round(sum(demands), 2)) for demands in zip(*map(_demands, tasks), strict=True))
     found = []
     for task in tasks:
-        own_sm, own_dram, own_pcie = map(soft, _demands(task))
-        found.append(_stretched(task, max(sm / own_sm, dram / own_dram, pcie / own_pcie)))
+        own_sm, own_dram = map(soft, _demands(task))
+        found.append(_stretched(task, max(sm / own_sm, dram / own_dram)))
     return found
 
 
-def _demands(task: Load) -> tuple[float, float, float]:
-    return task.sm_ratio, task.dram_ratio, task.pcie_ratio
+def _demands(task: Load) -> tuple[float, float]:
+    return task.sm_ratio, task.dram_ratio
 
 
 def _stretched(task: Load, stretch: float) -> float:

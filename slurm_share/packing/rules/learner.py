@@ -108,10 +108,10 @@ class Learner:
         if self._estimator is not None:
             self._estimator.learn(run)
         self._speeds.learn(run)
-        if is_seen:
-            self.totals.learned.add(key.exact)
         if self._runs is not None and (is_seen or is_own):
             self._runs.append(run)
+            if is_seen:
+                self.totals.learned.add(key.exact)
 
     # ---- The run ----
 

@@ -32,10 +32,10 @@ def load_of(run: TaskRun) -> Load | None:
     """Return the load of a finished attempt; None: it was not alone for long enough."""
     if run.alone_seconds < max(LEAST_S, min(ALONE_S, 0.5 * run.seconds)):
         return None
-    return make_load(run.sm_ratio, run.util_ratio, run.dram_ratio, run.pcie_ratio)
+    return make_load(run.sm_ratio, run.util_ratio, run.dram_ratio)
 
 
-def make_load(sm: float | None, util: float | None, dram: float | None, pcie: float | None) -> Load | None:
+def make_load(sm: float | None, util: float | None, dram: float | None) -> Load | None:
     """Return the load from the mean figures of a GPU on which one task was alone; None: they are not known.
 
     If the driver gives no SM activity, `sm` is the utilisation.
@@ -44,10 +44,7 @@ def make_load(sm: float | None, util: float | None, dram: float | None, pcie: fl
         sm = UTIL_FACTOR * util
     if sm is None or not math.isfinite(sm):
         return None
-    return Load(
-        sm_ratio=_ratio(sm), dram_ratio=_ratio(dram or 0.0), pcie_ratio=_ratio(pcie or 0.0),
-        busy_ratio=1.0 if util is None else _ratio(util),
-    )  # fmt: skip
+    return Load(sm_ratio=_ratio(sm), dram_ratio=_ratio(dram or 0.0), busy_ratio=1.0 if util is None else _ratio(util))
 
 
 class Loads:
@@ -92,7 +89,6 @@ def _middle(loads: Sequence[Load], *, is_family: bool) -> Load:
     return Load(
         sm_ratio=_median(load.sm_ratio for load in loads),
         dram_ratio=_median(load.dram_ratio for load in loads),
-        pcie_ratio=_median(load.pcie_ratio for load in loads),
         busy_ratio=_median(load.busy_ratio for load in loads),
         is_family=is_family,
     )

@@ -77,7 +77,7 @@ class Claims:
     def _make_mine(self) -> None:
         self._mine = self.folder / f"{self._stem}.{self._files}"
         self._files += 1
-        os.close(os.open(self._mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644))
+        os.close(os.open(self._mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
 
     def _claim(self, number: int) -> bool:
         target = self.folder / str(number)

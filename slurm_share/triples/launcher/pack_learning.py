@@ -43,7 +43,7 @@ class PackLearning:
         self.pairs: list[packing.PairRun] = []
         """Measured pairs to be written to the history."""
         self._events = events
-        self._sizes = packing.SizeReader(node.folder) if node.count > 1 else None
+        self._sizes = packing.SizeReader(node.folder)
         self._outside = packing.outside_sizes(request.estimate, variables)
 
     def make_estimator(self) -> packing.Estimator:
@@ -53,12 +53,21 @@ class PackLearning:
         return packing.Speeds(self.history.runs, self.history.pairs, now=self._unix_s)
 
     def _tell_sizes(self, board: packing.Board, now: float) -> None:
-        """Publish the measured memory of tasks to the other nodes of the run."""
-        for one in board.flat:
-            if self._sizes is not None and one.ask.key is not None and one.peak_mib:
-                model = board.facts[one.gpus[0]].model
-                self._events.size(one.ask.key, model, one.peak_mib, now - one.started_s)
-        board.flat.clear()
+        """Write the measured memory of tasks for the other nodes of the run, and for its next job."""
+        for one in board.sized:
+            if one.ask.key is not None and one.peak_mib:
+                model, task = board.facts[one.gpus[0]].model, None if one.is_told else one.ask.task
+                self._events.size(one.ask.key, model, one.peak_mib, now - one.started_s, task)
+        board.sized.clear()
+
+    def take_sizes(self, board: packing.Board, now: float) -> None:
+        """Pass what other nodes, and at first earlier jobs of the run, have measured to the board."""
+        for size in self._sizes.read(now):
+            board.sized_elsewhere(size.key, size.gpu_model, size.peak_mib, size.age_s)
+
+    def seen_mib(self, task: int) -> int:
+        """Return the memory of attempts in earlier jobs that was above their bookings, in MiB; 0: none was seen."""
+        return self._sizes.seen_mib.get(task, 0)
 
     def ask_outside(
         self, ask: packing.TaskAsk, make_argv: Callable[[], Sequence[str]], cwd: Path, board: packing.Board
@@ -89,9 +98,8 @@ class PackLearning:
             self.pairs.clear()
         self._events.groups(board.learner.groups.take_new())
         self._tell_sizes(board, now)
-        if self._sizes is not None:
-            for size in self._sizes.read(now):
-                board.sized_elsewhere(size.key, size.gpu_model, size.peak_mib, size.age_s)
+        if self._node.count > 1:
+            self.take_sizes(board, now)
         self.take_outside(board)
         for note in board.notes:
             self._tell(note)
@@ -102,3 +110,8 @@ class PackLearning:
     def _write(self, *records: packing.TaskRun | packing.PairRun | packing.SearchRun) -> None:
         if (problem := self._writer.append(*records)) is not None:
             self._tell(problem)
+
+    @property
+    def is_kept(self) -> bool:
+        """Return whether everything that was measured is in the user's history."""
+        return not self._writer.failed

@@ -105,6 +105,7 @@ class PackStrategy(strategy.Strategy):
             runs=self.learning.runs if run.pack.learns else None,
             pairs=self.learning.pairs if run.pack.learns else None,
         )
+        self.learning.take_sizes(self.board, 0.0)
         self.decider = packing.Decider(self.board, shared.events, node.bookings, self.log.tell)
         tell, keep = self.log.tell, self.learning.keep_trials
         self.shares = ShareTrials(self.board, self.learning.history, tell, keep) if run.pack.is_sm_tried else None
@@ -182,8 +183,8 @@ class PackStrategy(strategy.Strategy):
 
     def _floor(self, task: int) -> int:
         """Return the least need of a task that earlier jobs of the run have shown, in MiB."""
-        ended = self.shared.out_of_memory.get(task)
-        return 0 if ended is None or ended.gpu_needs_mib is UNSET else ended.gpu_needs_mib
+        ended, seen_mib = self.shared.out_of_memory.get(task), self.learning.seen_mib(task)
+        return seen_mib if ended is None or ended.gpu_needs_mib is UNSET else max(ended.gpu_needs_mib, seen_mib)
 
     def _is_impossible(self, task: int) -> bool:
         """Return whether a task can never run on this node; give it up if so."""
@@ -444,6 +445,8 @@ class PackStrategy(strategy.Strategy):
         if self.tuning is not None:
             self.tuning.finish()
         tables = [] if self.tuning is None else self.tuning.sentences()
+        if not self.learning.is_kept:
+            self.board.learner.totals.learned.clear()
         said = self.board.learner.sentences(self.folder.name, self._now())
         self.shared.events.groups(self.board.learner.groups.take_new())
         if self.shared.events.problem:

@@ -355,7 +355,7 @@ def test_a_flat_task_is_told_to_the_other_nodes_once(node: Callable[..., Node]) 
     for second in range(1, 20):
         made.see(float(second), t0=2048)
         made.decider.decide(float(second))
-    assert [(one.ask.task, one.peak_mib) for one in made.board.flat] == [(0, 2048)]
+    assert [(one.ask.task, one.peak_mib) for one in made.board.sized] == [(0, 2048)]
 
 
 def test_a_task_larger_than_any_gpu_is_given_up_without_an_attempt(node: Callable[..., Node]) -> None:

@@ -289,7 +289,17 @@ def test_a_node_reads_the_sizes_of_another_once_and_every_half_minute(nodes: lis
     tell(nodes[0], 7000)
     assert reader.read(5.0 + events.SIZES_EVERY_S - 1) == []
     assert [one.peak_mib for one in reader.read(5.0 + events.SIZES_EVERY_S)] == [7000]
-    assert SizeReader(nodes[0]).read(0.0) == []
+
+
+def test_a_node_reads_its_own_sizes_at_first_only_and_those_of_tasks_that_grew_apart(nodes: list[Path]) -> None:
+    log = EventLog(nodes[0], "7")
+    for peak, task in ((5000, None), (9000, 3), (8000, 3), (9500, 3)):
+        log.size(KEY, "A100", peak, 61.0, task)
+    reader = SizeReader(nodes[0])
+    assert [one.peak_mib for one in reader.read(0.0)] == [5000]
+    assert reader.seen_mib == {3: 9500}
+    log.size(KEY, "A100", 7000, 61.0)
+    assert reader.read(events.SIZES_EVERY_S) == []
 
 
 def test_a_size_told_by_another_node_is_used_here(nodes: list[Path]) -> None:

@@ -395,6 +395,14 @@ def test_the_newest_lines_of_the_last_180_days_count(folder, monkeypatch):
     assert [one.windows for one in read_history(folder, now=NOW).pairs] == [8, 7, 2]
 
 
+def test_a_line_of_many_megabytes_hides_no_record_before_it(folder):
+    HistoryWriter(folder).append(pair(), TUNED)
+    with (folder / MONTH).open("ab") as out:
+        out.write(bytes(10 << 20) + b"\n")
+    HistoryWriter(folder).append(SHARE)
+    assert read_history(folder, now=NOW) == History(pairs=(pair(),), searches=(TUNED, SHARE), passed_over=1)
+
+
 def test_a_file_that_is_removed_during_the_reading_is_no_problem(folder, monkeypatch):
     HistoryWriter(folder).append(pair(), TUNED)
     real = history._read_end

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import time
@@ -15,7 +17,7 @@ from msgspec.structs import replace
 from packed_machine import QUICK, TASK, Machine
 from packing_values import is_replayable
 
-from slurm_share.packing import PackRequest, ProgressReader, Start, TaskSpec
+from slurm_share.packing import EVENTS, PackRequest, ProgressReader, Start, TaskSpec
 from slurm_share.triples import explain_groups, explain_task, run_folder
 
 HARD = replace(QUICK, guard="hard")
@@ -233,6 +235,58 @@ def test_a_killed_launcher_leaves_no_booking_and_a_resume_runs_each_task_once(ma
     outcomes = run.outcomes()
     assert set(outcomes) == set(range(6))
     assert all(tried[-1] == "done" and tried.count("done") == 1 for tried in outcomes.values())
+
+
+@pytest.mark.parametrize("machine", [(2, 40960, False)], indirect=True)
+def test_memory_that_a_killed_attempt_had_counts_at_resume(machine: Machine) -> None:
+    """Nothing else is known of their sizes. Without it each would begin with half of a GPU."""
+    lines = [task("3G", 3600), task("4G", 300, "--peak", "30G", "--peak-at", "1")]
+    run = machine.run(lines, specs=[TaskSpec(), TaskSpec(name="other")])
+    process = run.start()
+    events = wait_for(lambda: next(run.folder.glob(f"p*_*/{EVENTS}"), None))
+    for peak in (r"3\d{3},", r"3\d{4},"):
+        wait_for(lambda peak=peak: re.search(f'"event":"size".*"peak_mib":{peak}', events.read_text()))
+    for pid in (process.pid, *children(process.pid)):
+        os.kill(pid, signal.SIGKILL)
+    run.end(process)
+    assert run.outcomes() == {}
+    process, before = run.start(), len(run.decisions())
+    starts: dict[int, Start] = {}
+    wait_for(
+        lambda: (
+            len(starts) == 2
+            or starts.update(
+                (one.task, one) for entry in run.decisions()[before:] for one in entry.actions if isinstance(one, Start)
+            )
+        )
+    )
+    run.stop(process)
+    assert starts[0].reserve_mib < 10 * 1024
+    assert starts[1].reserve_mib >= 30 * 1024
+
+
+def test_sizes_that_could_not_be_kept_are_not_called_learned(machine: Machine) -> None:
+    kept = machine.home / ".local/state/slurm-share"
+    for is_kept in (True, False):
+        if not is_kept:
+            shutil.rmtree(kept)
+            kept.symlink_to("/dev/full")
+        said = machine.run([task("3G", 3)]).go_well()
+        assert ("learned the size of 1 command; next time" in said) == is_kept, said
+        assert ("are not kept for the next run" in said) != is_kept, said
+
+
+@pytest.mark.parametrize("pack", ["quick", None])
+def test_a_group_can_write_the_files_of_a_run_where_its_umask_says_so(machine: Machine, pack) -> None:
+    before = os.umask(0o002)
+    try:
+        run = machine.run([task("3G", 0.1)] * 2, pack=pack)
+        run.go_well()
+    finally:
+        os.umask(before)
+    modes = {file.name: oct(file.stat().st_mode & 0o777) for file in run.node.iterdir() if file.is_file()}
+    assert len(modes) > 2
+    assert set(modes.values()) == {"0o664"}, modes
 
 
 def test_what_an_earlier_job_has_shown_is_taken_over(machine: Machine) -> None:
