@@ -53,32 +53,45 @@ if [ -n "$changed" ]; then
 	exit 0
 fi
 
-# Beside all others, from the beginning: it uses one core, and waits for jobs as the other cluster tests do.
-on_v2=$(mktemp)
+# All parts side by side: tests on clusters wait more than they work, and the kernel uses one core. Every part runs to its
+# end, so that the failure of one does not hide another's result.
+outputs=$(mktemp -d)
+suite=(--dist loadgroup --maxfail 25 --timeout 1200 --durations 15 tests/cluster)
 current=${releases%%|*}
 [ "$slurm" = usual ] || current=$slurm
-SLURM_SHARE_TEST_RELEASE=$current tests/kernel.sh pytest -q -m "cluster and on_v2 and not weekly" -n 2 --dist loadgroup \
-	--maxfail 25 --timeout 1200 --durations 15 tests/cluster </dev/null >"$on_v2" 2>&1 &
-kernel=$!
-trap 'kill $kernel 2>/dev/null || true; wait $kernel || true; rm -f "$on_v2"' EXIT # a failure here would be the exit code
+SLURM_SHARE_TEST_RELEASE=$current tests/kernel.sh pytest -q -m "cluster and on_v2 and not weekly" -n 2 "${suite[@]}" \
+	</dev/null >"$outputs/kernel" 2>&1 &
+on_kernel=$!
+# More workers than there are cores. Without PYTHONDONTWRITEBYTECODE: see tests/check.sh.
+env -u PYTHONDONTWRITEBYTECODE .venv/bin/pytest -q -m "cluster and not weekly" -n 6 "${suite[@]}" \
+	</dev/null >"$outputs/clusters" 2>&1 &
+on_clusters=$!
+# SIGINT, so that pytest takes its clusters down. A failure here would be the exit code.
+trap 'kill $on_kernel 2>/dev/null || true; kill -INT $on_clusters 2>/dev/null || true; wait || true; rm -rf "$outputs"' EXIT
 for signal in HUP INT TERM; do
 	trap 'exit 130' $signal
 done
 
-tests/check.sh
-unset PYTHONDONTWRITEBYTECODE # see tests/check.sh
-# More than there are cores: a cluster test waits more than it works.
 code=0
-.venv/bin/pytest -q -m "cluster and not weekly" -n 6 --dist loadgroup --maxfail 25 \
-	--timeout 1200 --durations 15 tests/cluster || code=$?
+tests/check.sh || code=$?
+echo "tests/check.sh has ended after $((SECONDS / 60)) minutes with $code; tests on clusters go on"
 
+clusters_code=0
+wait $on_clusters || clusters_code=$?
+printf '\nTests on clusters:\n'
+cat "$outputs/clusters"
+
+kernel_code=0
+wait $on_kernel || kernel_code=$?
 printf '\nTests on a kernel with cgroup v2 only (tests/kernel.sh):\n'
-on_v2_code=0
-wait $kernel || on_v2_code=$?
-cat "$on_v2"
-if [ $on_v2_code = 2 ] && ! grep -q "with cgroup v2 only: booted" "$on_v2"; then
+cat "$outputs/kernel"
+if [ $kernel_code = 2 ] && ! grep -q "with cgroup v2 only: booted" "$outputs/kernel"; then
 	echo "NOT TESTED on a kernel with cgroup v2 only: there is none on this machine" >&2
-elif [ $on_v2_code != 0 ] && [ $code = 0 ]; then
-	code=$on_v2_code
+	kernel_code=0
 fi
-exit $code
+
+echo "After $((SECONDS / 60)) minutes: tests/check.sh $code, clusters $clusters_code, kernel $kernel_code (0: passed)"
+for one in $clusters_code $kernel_code; do
+	[ "$code" != 0 ] || code=$one
+done
+exit "$code"

@@ -44,8 +44,21 @@ def test_all_parts_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["setup", "check", "pytest", "kernel"])
-def test_a_part_fails(tmp_path: Path, part: str) -> None:
-    assert run(tmp_path, **{"kernel": f"echo {BOOTED}"} | {part: f"echo {BOOTED}; exit 3"}).returncode == 3
+def test_a_part_fails_and_all_others_have_run(tmp_path: Path, part: str) -> None:
+    said = {name: f"echo this is {name}; " for name in ("check", "pytest", "kernel")}
+    said["kernel"] += f"echo {BOOTED}; "
+    done = run(tmp_path, **said | {part: said.get(part, "") + "exit 3"})
+    assert done.returncode == 3
+    assert [name for name in said if f"this is {name}" in done.stdout] == ([] if part == "setup" else list(said))
+
+
+def test_the_tests_on_clusters_begin_beside_the_checks(tmp_path: Path) -> None:
+    begun, ended = tmp_path / "begun", tmp_path / "ended"
+    parts = {
+        "check": f"until [ -e {begun} ]; do sleep 0.05; done; touch {ended}",
+        "pytest": f"touch {begun}; until [ -e {ended} ]; do sleep 0.05; done",
+    }
+    assert run(tmp_path, kernel=f"echo {BOOTED}", **parts).returncode == 0
 
 
 def test_no_kernel_on_this_machine(tmp_path: Path) -> None:

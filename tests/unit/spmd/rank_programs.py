@@ -161,23 +161,12 @@ def shared_bytes() -> int:
     return total
 
 
-def sleep_then_receive(transport: Any, size: int, count: int, sleep_s: float) -> Any:
-    """Rank 1 computes first; return how long rank 0's sends took, and how many bytes rank 1 got."""
-    if transport.rank == 0:
-        began = time.monotonic()
-        for _ in range(count):
-            transport.send(1, USER, 0, RAW, b"", [memoryview(bytes(size))])
-        return time.monotonic() - began
-    time.sleep(sleep_s)
-    return sum(transport.receive(0, USER, 0, "recv").take().nbytes for _ in range(count))
-
-
-def receive_when_all_is_sent(transport: Any, size: int, count: int, flag: str) -> Any:
-    """Rank 1 receives only after rank 0 has sent everything; return how many bytes it got."""
+def receive_from_flag_on(transport: Any, size: int, count: int, flag: str, sent: str) -> Any:
+    """Rank 0 makes the file `sent` after its sends; rank 1 receives when `flag` exists, and returns its bytes."""
     if transport.rank == 0:
         for _ in range(count):
             transport.send(1, USER, 0, RAW, b"", [memoryview(bytes(size))])
-        Path(flag).touch()
+        Path(sent).touch()
         return None
     while not Path(flag).exists():
         time.sleep(0.01)
