@@ -94,7 +94,7 @@ async def _cancel(dashboard: Program, commands: JobActions, targets: tuple[JobPl
 
 
 async def _signal(dashboard: Program, commands: JobActions, targets: tuple[JobPlace, ...], survey: Survey) -> None:
-    from .screens.signal import SignalChoice
+    from .screens.confirm import SignalChoice
 
     choice = await _over(dashboard, SignalChoice(commands.scopes(targets[0], survey)))
     if choice is None:

@@ -11,10 +11,10 @@ from ..core.installed import EPILOG, PROLOG
 from ..core.process import finish
 from ..doctor import OBJECT, find_object, read_hooks
 from ..share import site
+from ..slurm.account_limits import GpuLimit, read_gpu_limits
 from ..slurm.backend import read_release
 from ..slurm.conf import read_conf, read_text
 from ..slurm.conf_text import ConfText
-from ..slurm.gpu_limits import GpuLimit, read_gpu_limits
 from ..slurm.jobs import read_queue
 from ..slurm.records import QueuedJob
 from .rules.hosts import WRAPPERS, is_wrapper

@@ -236,9 +236,9 @@ def refuse_task_prolog(job: JobContext, environ: Mapping[str, str]) -> Refusal |
     file = environ.get("SLURM_CONF", "")
     if not file.startswith("/"):
         return None
-    from slurm_share.slurm import task_prolog  # only shares need it
+    from slurm_share.slurm import hook_conf  # only shares need it
 
-    script, variables = task_prolog.read_replaced(Path(file))
+    script, variables = hook_conf.read_replaced(Path(file))
     return allocation.task_prolog_refusal(job, script, variables) if variables else None
 
 
@@ -479,10 +479,10 @@ def is_listed(node: str, settings: Settings) -> bool:
 
 def read_hides_owners(environ: Mapping[str, str]) -> bool:
     """Return whether users may not see each other's jobs (PrivateData in slurm.conf); True if that is not known."""
-    from slurm_share.slurm import private_data  # needed only if another job is in the way; its import takes time
+    from ..slurm import hook_conf
 
     file = environ.get("SLURM_CONF", "")
-    return not file.startswith("/") or private_data.read_hides_jobs(Path(file))
+    return not file.startswith("/") or hook_conf.read_hides_jobs(Path(file))
 
 
 def prepare(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline) -> PreparedGpus:

@@ -13,7 +13,7 @@ from ..core.errors import CommandError, UsageError, shown
 from ..core.records import ShareRequest
 from ..core.text import counted
 from ..share import option
-from ..slurm import cpu_limits
+from ..slurm import account_limits
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import NodeKind
 from . import map_files, overwriting
@@ -185,7 +185,7 @@ def _partition_room(request: Request, kinds: Sequence[NodeKind]) -> tuple[int | 
     named = partition or next((kind.partition for kind in kinds if kind.is_default), None)
     room = mapreduce.room(kinds, partition, request.wish)
     if request.np is None and request.ndata is None:
-        limit = cpu_limits.read_cpu_limit(named)
+        limit = account_limits.read_cpu_limit(named)
         mine = None if limit is None else max(limit // request.wish.map_slots, 1)
         room = min((one for one in (room, mine) if one is not None), default=None)
     return room, f"the partition {named}"

@@ -18,7 +18,7 @@ from ..core.errors import SlurmShareError, StateError, UsageError, shown
 from ..node import processes
 from ..share import ChosenJob, queue
 from ..slurm import jobs as slurm_jobs
-from ..slurm import submissions
+from ..slurm import submit
 from ..slurm.records import ClusterName, QueuedJob, Submission
 from ..slurm.rules import submitted
 from ..slurm.script import read_script
@@ -96,7 +96,7 @@ def _from_folder(folder: Path, job_id: int) -> Submission | None:
 def _from_slurm(job: QueuedJob) -> Submission | None:
     from .rules import submission  # imported here: llstat and llkill do without it
 
-    kept = submissions.read_job(job.job_id)
+    kept = submit.read_job(job.job_id)
     found = submitted.of_sbatch(kept.line, kept.command, kept.folder)
     if found is None:
         return None
@@ -104,7 +104,7 @@ def _from_slurm(job: QueuedJob) -> Submission | None:
     return replace(
         found,
         directives=frozenset(one.name for one in submission.parse_directives(script.directives)),
-        starts_steps=submissions.read_starts_steps(Path(script.path)),
+        starts_steps=submit.read_starts_steps(Path(script.path)),
         is_executable=os.access(script.path, os.X_OK),
         nodes=job.node_count or 1,
     )

@@ -11,7 +11,7 @@ import h11
 import msgspec
 from slurm_share_tui import query, terminal_input, user_config, wire
 from slurm_share_tui.query_terms import QueryError, figure_of, unit_of
-from slurm_share_tui.widgets import log_lines
+from slurm_share_tui.screens import log
 from slurm_share_tui.widgets.grid_rows import RowSet
 from target import Target, each, may_refuse, recorded, text
 
@@ -29,7 +29,7 @@ from slurm_share.node import descendants, process_table
 from slurm_share.node.records import Gpu
 from slurm_share.share import cluster_status, lua_settings, queue_verdicts
 from slurm_share.share.rules import drain, granted, mps, site, switch, verdict
-from slurm_share.slurm import backend, conf_text, node_name, submissions
+from slurm_share.slurm import backend, conf_text, node_name, submit
 from slurm_share.slurm.rules import submitted
 
 NOW_S = 1795271400.0
@@ -147,8 +147,8 @@ def try_commands(data: bytes) -> None:
     site_facts.parse_records(answer)
     list(site_facts.parse_jobs(answer))
     site_facts.parse_as_of(answer)
-    kept = submissions.parse_job(answer)
-    submissions.parse_line(answer, "/home/alice")
+    kept = submit.parse_job(answer)
+    submit.parse_line(answer, "/home/alice")
     submitted.of_sbatch(kept.line, kept.command, kept.folder)
     backend.parse_version(answer)
 
@@ -212,7 +212,7 @@ def try_terminal(data: bytes) -> None:
     assert "".join(pieces) + rest == typed
     terminal_input.plain(typed)
     for line in typed.split("\n"):
-        shown = log_lines.clean(line)
+        shown = log.clean(line)
         assert shown.isprintable(), shown
     assert terminal.safe(typed).isprintable()
 

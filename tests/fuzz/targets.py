@@ -54,7 +54,7 @@ from slurm_share.share.records import (
     UnsharedReason,
 )
 from slurm_share.share.rules import allocation, queue, reconcile
-from slurm_share.slurm import cpu_limits, hook_env, jobs, nodes, private_data, script
+from slurm_share.slurm import account_limits, hook_conf, hook_env, jobs, nodes, script
 from slurm_share.slurm.records import JobContext
 from slurm_share.slurm.rules import resources
 from slurm_share.testing import offers_of
@@ -185,7 +185,7 @@ def try_log(data: bytes) -> None:
 def try_slurm_conf(data: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
         Path(file.name).write_bytes(data.replace(b"\0", b""))
-        assert private_data.read_hides_jobs(Path(file.name)) in (True, False)
+        assert hook_conf.read_hides_jobs(Path(file.name)) in (True, False)
 
 
 # ---- everybody: what Slurm and others say ---------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def try_slurm_conf(data: bytes) -> None:
 def try_slurm_json(data: bytes) -> None:
     answer = data.decode("utf-8", "replace")  # as process.finish has it
     files = functools.partial(job_output.parse_files, job_id=4711)
-    limit = functools.partial(cpu_limits.parse_cpu_limit, partition="gpu")
+    limit = functools.partial(account_limits.parse_cpu_limit, partition="gpu")
     for read in (jobs.parse_queue, jobs.parse_node_kinds, jobs.parse_numbers, jobs.parse_cluster, files, limit):
         with may_refuse(CommandError):
             read(answer)

@@ -10,7 +10,7 @@ from ...core.errors import UsageError
 from ...core.installed import LIB, LUA
 from ...core.settings import DEFAULT, Configuration
 from ...share import lua_settings, site, verdict
-from ...slurm import gpu_limits
+from ...slurm import account_limits
 from ..facts.records import CheckVerdict, Facts, UnknownFact
 from .base import (
     COMPUTE,
@@ -336,7 +336,7 @@ def limits(facts: Facts) -> Sequence[CheckVerdict]:
     is_tracked = TRACKED in seen_or(listed_values(facts, "AccountingStorageTRES"), (TRACKED,))
     first = "" if is_tracked else f"slurm.conf: add {TRACKED} to AccountingStorageTRES and restart slurmctld; then "
     for limit in without[:MOST]:
-        said, fix = gpu_limits.explain(limit, per_gpu)
+        said, fix = account_limits.explain(limit, per_gpu)
         found += warn(said, first + fix)
     if len(without) > MOST:
         found += warn(f"{len(without) - MOST} more limits on gres/gpu have none on {TRACKED}")

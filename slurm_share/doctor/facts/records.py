@@ -18,7 +18,7 @@ from ...core.verdicts import PathOwner as PathOwner
 from ...core.verdicts import UnknownFact as UnknownFact
 from ...node.records import Gpu, NodeProcess
 from ...share import Health, Ledger, LedgerJob
-from ...slurm.gpu_limits import GpuLimit
+from ...slurm.account_limits import GpuLimit
 from ...slurm.rules import shell
 
 Role = Literal["controller", "login", "compute"]

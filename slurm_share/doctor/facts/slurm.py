@@ -22,10 +22,10 @@ from ...core.slurm_home import slurm_homes
 from ...share import lua_settings
 from ...slurm import controllers, job_folders
 from ...slurm import nodes as slurm_nodes
+from ...slurm.account_limits import read_gpu_limits
 from ...slurm.backend import parse_version
 from ...slurm.conf import READS_CONF, may_be_file, objection_of, read_conf, read_text, slurm_conf_path
 from ...slurm.conf_text import ConfText
-from ...slurm.gpu_limits import read_gpu_limits
 from . import lua, programs, scripts
 from .records import Mount, Role, SharedJob, SiteNode, SitePartition, SlurmFacts, UnknownFact, Values
 from .system import Ask

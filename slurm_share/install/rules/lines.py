@@ -10,8 +10,8 @@ from msgspec import Struct
 from ...core.installed import EPILOG, LUA, OBJECT, PLUGIN, PROLOG
 from ...core.settings import Settings
 from ...share import lua_settings, site
+from ...slurm.account_limits import GpuLimit, explain
 from ...slurm.conf_text import ConfLine, ConfText, Edit
-from ...slurm.gpu_limits import GpuLimit, explain
 from . import hosts, shards
 from . import lua as rule_lua
 from .choices import ALLOC, INTERACTIVE_STEP, MANAGED, PARTIAL, OpenChoice, open_choices

@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from slurm_share.cli import cluster_status as page
 from slurm_share.cli import main
+from slurm_share.cli import status as page
 from slurm_share.cli import switch as command
 from slurm_share.core import config
 from slurm_share.core.errors import CommandError, SlurmSilentError
@@ -175,7 +175,7 @@ def test_what_a_node_sends_moves_no_cursor(monkeypatch, capsys):
         cluster_status, "read_nodes", lambda remote, nodes: {"n1": cluster_status.parse("n1", json.dumps(sent))}
     )
     for as_json in (False, True):
-        assert page.print_status(as_json=as_json) == 1
+        assert page._print_cluster(as_json=as_json) == 1
         out = capsys.readouterr().out
         assert "\x1b" not in out
     assert json.loads(out)["nodes"][0]["mode"] == evil
@@ -187,7 +187,7 @@ def test_a_mode_file_that_cannot_be_read_is_named(tmp_path, monkeypatch, capsys,
     monkeypatch.setattr(config, "load", lambda: config.parse(f"mode_file = '{tmp_path}/mode'", "x"))
     monkeypatch.setattr(slurm_nodes, "read_states", lambda environ: {})
     monkeypatch.setattr(cluster_status, "read_nodes", lambda remote, nodes: {})
-    assert page.print_status(as_json=True) == 1
+    assert page._print_cluster(as_json=True) == 1
     said = capsys.readouterr()
     assert f"the mode file {tmp_path}/mode cannot be read here (not a regular file)" in said.err
     assert (json.loads(said.out)["mode_file"], len(json.loads(said.out)["problems"])) == (None, 1)

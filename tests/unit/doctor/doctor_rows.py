@@ -39,7 +39,7 @@ from slurm_share.mps.records import MpsProcess
 from slurm_share.node.records import Gpu
 from slurm_share.share.backends.base import Daemon
 from slurm_share.share.records import Ledger, ModeBefore
-from slurm_share.slurm.gpu_limits import GpuLimit
+from slurm_share.slurm.account_limits import GpuLimit
 
 
 @dataclass(frozen=True)

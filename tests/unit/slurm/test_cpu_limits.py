@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_share.slurm import cpu_limits
+from slurm_share.slurm import account_limits
 
 
 @pytest.mark.parametrize(
@@ -22,9 +22,9 @@ from slurm_share.slurm import cpu_limits
     ],
 )
 def test_the_largest_of_the_associations_that_hold(text: str, partition: str, expected: int | None) -> None:
-    assert cpu_limits.parse_cpu_limit(text, partition) == expected
+    assert account_limits.parse_cpu_limit(text, partition) == expected
 
 
 def test_without_accounting_there_is_no_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
-    assert cpu_limits.read_cpu_limit("gpu") is None
+    assert account_limits.read_cpu_limit("gpu") is None

@@ -8,7 +8,7 @@ import pytest
 
 from slurm_share.core.errors import CommandError
 from slurm_share.core.process import Finished
-from slurm_share.slurm.gpu_limits import GpuLimit, explain, parse_assoc, parse_qos, read_gpu_limits
+from slurm_share.slurm.account_limits import GpuLimit, explain, parse_assoc, parse_qos, read_gpu_limits
 
 QOS = """normal||||cpu=100,gres/gpu=2||gres/gpu=1|||
 both|gres/gpu=8,gres/shard=9|gres/gpu=2,gres/shard=0|||||gres/gpu=600||

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from slurm_share.slurm import private_data
+from slurm_share.slurm import hook_conf
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ from slurm_share.slurm import private_data
 def test_jobs_and_all_hide_who_else_is_here(tmp_path, text, hides):
     """Slurm looks for the words anywhere in the value. A file that cannot be included may name them."""
     (tmp_path / "slurm.conf").write_text(text)
-    assert private_data.read_hides_jobs(tmp_path / "slurm.conf") is hides
+    assert hook_conf.read_hides_jobs(tmp_path / "slurm.conf") is hides
 
 
 def test_a_file_that_cannot_be_read_hides(tmp_path):
     file = tmp_path / "slurm.conf"
-    assert private_data.read_hides_jobs(file)
-    assert private_data.read_hides_jobs(tmp_path)
+    assert hook_conf.read_hides_jobs(file)
+    assert hook_conf.read_hides_jobs(tmp_path)
     file.write_text("PrivateData=usage\n")
     file.chmod(0)
     if os.getuid() != 0:
-        assert private_data.read_hides_jobs(file)
+        assert hook_conf.read_hides_jobs(file)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from slurm_share.core.errors import CommandError
-from slurm_share.slurm import submissions
-from slurm_share.slurm.submissions import SubmissionFields, parse_job, parse_line
+from slurm_share.slurm import submit
+from slurm_share.slurm.submit import SubmissionFields, parse_job, parse_line
 
 SHOWN = """JobId=1 JobName=train
    UserId=alice(2001) GroupId=alice(2001) MCS_label=N/A
@@ -56,8 +56,8 @@ def test_where_slurmctld_does_not_keep_the_line_accounting_may(monkeypatch):
             return accounting
         return OLD
 
-    monkeypatch.setattr(submissions, "run", answer)
+    monkeypatch.setattr(submit, "run", answer)
     accounting = "/home/alice|sbatch job.sh\n"
-    assert submissions.read_job(1).line == "sbatch job.sh"
+    assert submit.read_job(1).line == "sbatch job.sh"
     accounting = None
-    assert submissions.read_job(1) == SubmissionFields("", "/home/alice/job.sh", "/home/alice")
+    assert submit.read_job(1) == SubmissionFields("", "/home/alice/job.sh", "/home/alice")

@@ -12,7 +12,7 @@ from slurm_share.core.records import ShareRequest
 from slurm_share.core.settings import Settings
 from slurm_share.share import admission
 from slurm_share.share.records import Refusal
-from slurm_share.slurm import task_prolog
+from slurm_share.slurm import hook_conf
 from slurm_share.slurm.records import JobContext
 from slurm_share.slurm.rules.task_prolog import replaced
 
@@ -81,7 +81,7 @@ def write(tmp_path, line="TaskProlog=tp", text=f"#!/bin/sh\n{EXPORT}\n"):
 
 @pytest.mark.parametrize("line", ["TaskProlog=tp", "taskprolog=tp", "Include more.conf"])
 def test_the_script_is_the_one_that_slurm_conf_names(tmp_path, line):
-    assert task_prolog.read_replaced(write(tmp_path, line)) == (str(tmp_path / "tp"), (GPU,))
+    assert hook_conf.read_replaced(write(tmp_path, line)) == (str(tmp_path / "tp"), (GPU,))
 
 
 @pytest.mark.parametrize(
@@ -89,13 +89,13 @@ def test_the_script_is_the_one_that_slurm_conf_names(tmp_path, line):
 )
 def test_what_slurm_conf_does_not_name_or_cannot_be_read_replaces_nothing(tmp_path, line):
     os.mkfifo(tmp_path / "p")
-    assert task_prolog.read_replaced(write(tmp_path, line))[1] == ()
+    assert hook_conf.read_replaced(write(tmp_path, line))[1] == ()
 
 
 def test_a_program_and_a_file_that_is_too_long_are_not_read(tmp_path):
-    assert task_prolog.read_replaced(write(tmp_path, text=f"#!/bin/sh\n{EXPORT}\n\0"))[1] == ()
-    assert task_prolog.read_replaced(write(tmp_path, text=f"#!/bin/sh\n{EXPORT}\n#{'x' * 70_000}"))[1] == ()
-    assert task_prolog.read_replaced(tmp_path / "none") == ("", ())
+    assert hook_conf.read_replaced(write(tmp_path, text=f"#!/bin/sh\n{EXPORT}\n\0"))[1] == ()
+    assert hook_conf.read_replaced(write(tmp_path, text=f"#!/bin/sh\n{EXPORT}\n#{'x' * 70_000}"))[1] == ()
+    assert hook_conf.read_replaced(tmp_path / "none") == ("", ())
 
 
 def test_a_prolog_refuses_a_share_whose_variables_the_task_prolog_replaces(tmp_path):

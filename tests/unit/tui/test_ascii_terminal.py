@@ -16,9 +16,9 @@ from slurm_share_tui import keymap, tables, themes
 from slurm_share_tui.action_rules import SignalScope
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import FigureHistory
+from slurm_share_tui.screens.confirm import SignalChoice
 from slurm_share_tui.screens.jump import Jump
 from slurm_share_tui.screens.log import LogScreen
-from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.user_config import UserConfig
 from slurm_share_tui.widgets import glyphs
 from slurm_share_tui.widgets.bars import bar

@@ -17,9 +17,8 @@ from slurm_share_tui.actions import JobActions
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.location import JobPlace, Location
 from slurm_share_tui.picture import nodes_of
-from slurm_share_tui.screens.confirm import Confirm
+from slurm_share_tui.screens.confirm import Confirm, SignalChoice
 from slurm_share_tui.screens.log import LogScreen
-from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.wire import Position, ReadNow, ReadRecorded
 from textual import events

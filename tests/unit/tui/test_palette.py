@@ -9,7 +9,8 @@ import pytest
 from dashboards import a_survey, picture_of, screen_text, until
 from msgspec.structs import replace as changed
 from shell import dashboard, shown, shown_dashboard
-from slurm_share_tui import keymap, palette, themes
+from slurm_share_tui import app as palette
+from slurm_share_tui import keymap, themes
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.location import Location
 from textual.command import CommandPalette

@@ -13,10 +13,8 @@ import pytest
 from dashboards import Asks, running, screen_text, until
 from slurm_share_tui import clipboard
 from slurm_share_tui.action_rules import Cancel, PlannedAction, SignalScope
-from slurm_share_tui.screens.confirm import Answers, Confirm
-from slurm_share_tui.screens.log import LogScreen
-from slurm_share_tui.screens.signal import SignalChoice
-from slurm_share_tui.widgets.log_lines import LINE_MOST, LINES_MOST, LogLines, clean
+from slurm_share_tui.screens.confirm import Answers, Confirm, SignalChoice
+from slurm_share_tui.screens.log import LINE_MOST, LINES_MOST, LogLines, LogScreen, clean
 from textual import events
 from textual.app import App
 
@@ -221,8 +219,8 @@ async def test_the_end_is_followed_until_somebody_looks_back() -> None:
 
 
 async def test_memory_is_bounded_while_a_log_grows(monkeypatch) -> None:
-    monkeypatch.setattr("slurm_share_tui.widgets.log_lines.LINES_MOST", 100)
-    monkeypatch.setattr("slurm_share_tui.widgets.log_lines.LETTERS_MOST", 1000)
+    monkeypatch.setattr("slurm_share_tui.screens.log.LINES_MOST", 100)
+    monkeypatch.setattr("slurm_share_tui.screens.log.LETTERS_MOST", 1000)
     async with running(Lines()) as pilot:
         lines = pilot.app.query_one(LogLines)
         for _ in range(20):
@@ -275,7 +273,7 @@ def test_there_is_one_way_into_the_clipboard() -> None:
 
 async def test_of_many_lines_only_those_that_are_kept_are_made_clean(monkeypatch) -> None:
     cleaned = []
-    monkeypatch.setattr("slurm_share_tui.widgets.log_lines.clean", lambda line: cleaned.append(line) or line)
+    monkeypatch.setattr("slurm_share_tui.screens.log.clean", lambda line: cleaned.append(line) or line)
     async with running(Lines()) as pilot:
         pilot.app.query_one(LogLines).add(b"\n" * 256 * 1024 + b"end\n")
         assert len(cleaned) <= LINES_MOST

@@ -13,7 +13,7 @@ from ....slurm.records import QueuedJob, SlurmNode
 from ...snapshot import GpuLoad, JobLoad, JobProgress, ProcessLoad, Snapshot
 from .. import idle, rates, thresholds, windows
 from ..sums import added, whole
-from . import host, tasks
+from . import usage
 
 
 class Room(Struct, frozen=True):
@@ -209,11 +209,11 @@ def of_job(
     part = gpus / of_node if gpus and of_node else 1.0
     asked_cpus = sum((job.cpus or 0) // (job.node_count or 1) for job in jobs)
     cpus = max(asked_cpus, int(snapshot.cpus * part)) if gpus else asked_cpus or snapshot.cpus
-    host_total, host_limited = host.host_memory(snapshot, jobs, loads, slurm, part)
+    host_total, host_limited = usage.host_memory(snapshot, jobs, loads, slurm, part)
     peak_mib = _most(load.task_peak_mib for load in loads if load.tasks or load.tasks_measured)
     running = sum(load.tasks for load in loads)
-    those = tasks.by_task(processes, running)
-    widest = max(those, key=lambda task: tasks.works_on(tasks.on_gpus(task)), default=())
+    those = usage.by_task(processes, running)
+    widest = max(those, key=lambda task: usage.works_on(usage.on_gpus(task)), default=())
     return Evidence(
         node=snapshot.node,
         running=running,
@@ -230,7 +230,7 @@ def of_job(
         cards=tuple(
             Card(
                 gpu.index,
-                _tasks_by_sums(snapshot, gpu, ids) if has_sums else tasks.tasks_on(gpu, those),
+                _tasks_by_sums(snapshot, gpu, ids) if has_sums else usage.tasks_on(gpu, those),
                 windows.recent(gpu.load_percent_windows, watched_s),
             )
             for gpu in mine
@@ -245,13 +245,13 @@ def of_job(
         else (),
         other_clients=_other_clients(mine, programs, ids, loads[0].uid),
         peak_mib=peak_mib,
-        median_mib=tasks.median(those),
+        median_mib=usage.median(those),
         is_packed=any(one.job in ids for gpu in mine for one in gpu.bookings),
         cap_mib=min((one.cap_mib for one in processes if one.cap_mib is not None), default=None),
-        in_advance=tasks.in_advance(those, peak_mib),
+        in_advance=usage.in_advance(those, peak_mib),
         connections=max((one.connections for one in processes if one.connections is not None), default=None),
         processes_of_task=-(-len(processes) // max(1, running)) or 1,
-        spans=tasks.works_on(tasks.on_gpus(widest)),
+        spans=usage.works_on(usage.on_gpus(widest)),
         spanning_processes=len(widest) or 1,
         host_total_mib=host_total,
         host_limited=host_limited,
@@ -259,17 +259,17 @@ def of_job(
         host_used_mib=whole(added([load.memory_mib for load in loads])),
         cores=max(1, cpus * snapshot.cores // max(1, snapshot.cpus)),
         cpus=max(1, cpus),
-        cpu_cores=host.cpu_cores(loads),
-        load_average=host.load_average(snapshot, loads) if host.has_node_alone(snapshot, jobs, slurm) else None,
-        others_cores=host.others_cores(snapshot, loads),
+        cpu_cores=usage.cpu_cores(loads),
+        load_average=usage.load_average(snapshot, loads) if usage.has_node_alone(snapshot, jobs, slurm) else None,
+        others_cores=usage.others_cores(snapshot, loads),
         driver=snapshot.driver,
         kills=sum(load.memory_kills or 0 for load in loads),
         tasks_measured=sum(load.tasks_measured for load in loads),
         measured_s=watched_s,
         progress=rates.joined(loads),
         why_no_progress=next((load.unknown["progress"] for load in loads if "progress" in load.unknown), ""),
-        largest=next((tasks.number(task) for task in those if peak_mib and tasks.peak(task) == peak_mib), None),
-        spanning=tasks.number(widest),
+        largest=next((usage.number(task) for task in those if peak_mib and usage.peak(task) == peak_mib), None),
+        spanning=usage.number(widest),
     )
 
 

@@ -10,8 +10,8 @@ from slurm_share.install.rules.choices import ALLOC, INTERACTIVE_STEP
 from slurm_share.install.rules.edits import difference, put_in, take_out
 from slurm_share.install.rules.lines import EPILOG, LUA, PLUGIN, PROLOG, SlurmFiles, site_lines
 from slurm_share.share.rules.site import OWN_LUA
+from slurm_share.slurm.account_limits import GpuLimit
 from slurm_share.slurm.conf_text import ConfText, parse
-from slurm_share.slurm.gpu_limits import GpuLimit
 
 PLAIN = """\
 ClusterName=site

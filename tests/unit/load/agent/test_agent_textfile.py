@@ -9,8 +9,8 @@ import pytest
 from agents import FakeSampler, running, until
 from prometheus_client.parser import text_string_to_metric_families
 
-from slurm_share.load.agent import textfile
-from slurm_share.load.agent.textfile import Textfile
+from slurm_share.load.agent import service
+from slurm_share.load.agent.service import Textfile
 
 
 class Clock:
@@ -46,7 +46,7 @@ def test_the_file_is_replaced_as_often_as_it_is_scraped_and_never_half(tmp_path)
     first = file.stat().st_ino
     target.update(1.0, lambda: b"two\n")
     assert file.read_bytes() == b"one\n"
-    clock.now += textfile.WRITE_S
+    clock.now += service.WRITE_S
     with file.open("rb") as reader:
         target.update(1.0, lambda: b"two\n")
         assert reader.read() == b"one\n"  # whoever reads the old one reads all of it
@@ -57,7 +57,7 @@ def test_old_figures_are_taken_away_and_come_back_with_a_new_sample(tmp_path):
     file, clock = tmp_path / "x.prom", Clock()
     target = Textfile(str(file), clock)
     target.update(1.0, lambda: b"one\n")
-    target.update(textfile.STALE_S + 1, lambda: b"one\n")
+    target.update(service.STALE_S + 1, lambda: b"one\n")
     assert not file.exists()
     target.update(1.0, lambda: b"two\n")
     assert file.read_bytes() == b"two\n"
@@ -78,7 +78,7 @@ def test_a_folder_that_cannot_be_written_is_one_sentence_and_no_end(tmp_path, ca
     target = Textfile(str(tmp_path / place), clock)
     for _ in range(3):
         target.update(1.0, lambda: b"one\n")
-        clock.now += textfile.WRITE_S
+        clock.now += service.WRITE_S
     target.remove()
     said = capfd.readouterr().err
     assert said.count(f"cannot write {tmp_path / place}: {why}") == 1
@@ -92,7 +92,7 @@ def test_a_name_that_node_exporter_does_not_read_is_said(tmp_path, capfd):
 
 def test_a_sampler_that_hangs_leaves_no_old_file(tmp_path, monkeypatch):
     monkeypatch.setattr("slurm_share.load.agent.service._CHECK_S", 0.02)
-    monkeypatch.setattr(textfile, "STALE_S", 0.0)
+    monkeypatch.setattr(service, "STALE_S", 0.0)
     file, sampler = tmp_path / "x.prom", FakeSampler()
     file.write_bytes(b"of an earlier agent\n")
     with running(tmp_path, http=False, sampler=sampler, agent_textfile=str(file)):

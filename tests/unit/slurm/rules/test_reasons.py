@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from slurm_share.slurm.rules.reasons import in_words
+from slurm_share.load.columns.job_request import in_words
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from slurm_share_tui import keymap
 from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.keymap import TREND
 from slurm_share_tui.screens.columns import ColumnsScreen
+from slurm_share_tui.screens.confirm import SignalChoice
 from slurm_share_tui.screens.help import Help, page
 from slurm_share_tui.screens.log import LogScreen
-from slurm_share_tui.screens.signal import SignalChoice
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.widgets.charts import SERIES
 from slurm_share_tui.widgets.filter_line import FilterLine

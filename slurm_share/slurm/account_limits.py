@@ -1,7 +1,9 @@
-"""Read the limits on gres/gpu in Slurm's accounting that do not count parts of a GPU, which are gres/shard."""
+"""Read limits in Slurm's accounting: those on gres/gpu, which do not count parts of a GPU (gres/shard), and on CPUs."""
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -9,7 +11,7 @@ from msgspec import Struct
 
 from ..core.errors import CommandError
 from ..core.numbers import UINT32_MOST, whole
-from ..core.process import Finished
+from ..core.process import Finished, run
 
 QOS_LIMITS = {
     "GrpTRES": "GrpTRES",
@@ -111,3 +113,30 @@ def explain(limit: GpuLimit, shards_per_gpu: int) -> tuple[str, str]:
         f"{said} lets every number of parts of a GPU pass, which are gres/shard",
         f"{modify}=gres/shard={limit.count * shards_per_gpu}",
     )
+
+
+_CPUS = re.compile(r"(?:^|,)cpu=([0-9]{1,18})(?=,|$)")
+
+
+def parse_cpu_limit(text: str, partition: str | None) -> int | None:
+    """Return the highest limit of the associations that apply in `partition`; None: one of them has no limit, or there
+    is none."""
+    limits: list[int] = []
+    for line in text.splitlines():
+        where, _, tres = line.partition("|")
+        if where in ("", partition):
+            found = [int(number) for field in tres.split("|") for number in _CPUS.findall(field)]
+            if not found:
+                return None
+            limits.append(min(found))
+    return max(limits, default=None)
+
+
+def read_cpu_limit(partition: str | None) -> int | None:
+    """Return the caller's own limit; None as well where there is no accounting, or it does not answer."""
+    try:
+        user = pwd.getpwuid(os.getuid()).pw_name
+        argv = ["sacctmgr", "-nP", "show", "assoc", f"user={user}", "format=partition,grptres,maxtres"]
+        return parse_cpu_limit(run(argv, timeout_s=10), partition)
+    except (CommandError, KeyError):
+        return None

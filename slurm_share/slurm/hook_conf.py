@@ -1,4 +1,4 @@
-"""Find the variables of a share that the site's TaskProlog replaces, for a hook.
+"""Read what a hook needs of slurm.conf without a command of Slurm: PrivateData, and what the TaskProlog replaces.
 
 slurmstepd runs TaskProlog after the SPANK plugin (exec_task in task.c), so its values replace the share's, and no
 callback of the plugin follows. A hook acts on what is certain (rules/task_prolog.py); doctor's check `task-prolog` also
@@ -50,3 +50,21 @@ def _read(file: Path) -> str:
             return ""
         data = stream.read(_MOST_BYTES)
     return "" if b"\0" in data else data.decode("utf-8", "replace")
+
+
+def read_hides_jobs(file: Path) -> bool:
+    """Return whether PrivateData hides a user's jobs from others; True as well where the file cannot be read.
+
+    `jobs` and `all` do. Slurm looks for the words anywhere in the value (read_config.c, "PrivateData"). Of several
+    values any counts, so that no job is shown by mistake.
+    """
+    # Imported here: a Prolog that refuses nobody, as nearly all do, does not need it.
+    from .conf import read_conf
+
+    try:
+        conf = read_conf(file)
+    except (ConfigError, OSError, ValueError):  # ValueError: a name or pattern that no file can have
+        return True
+    if conf.missing:
+        return True
+    return any(keyword in value.lower() for value in conf.values("PrivateData") for keyword in ("job", "all"))
