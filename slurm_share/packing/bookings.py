@@ -23,6 +23,7 @@ from ..core.errors import StateError
 from ..core.live import LiveFolder
 from ..core.process import Deadline
 from ..core.records import Amount, Count, JobStart, Moment
+from ..node.gpu_figures import GpuBooking
 
 BOOKINGS = "bookings.json"
 MOST_BYTES = 64 * 1024
@@ -39,11 +40,13 @@ class BookingsBusyError(StateError):
     """Raised when another launcher holds the lock for too long."""
 
 
-class BookingRead(Struct, frozen=True, kw_only=True):
-    """The booking of one launcher on one GPU, as far as it is shown."""
+class Booking(Struct, frozen=True, kw_only=True):
+    """The booking of one launcher on one GPU, as its file has it by the GPU's UUID."""
 
     booked_mib: Count = 0
     """Sum over all its tasks there."""
+    memory_mib: Count = 0
+    """Memory in use by its tasks at the last sample."""
     clients: Count = 0
     """Number of their CUDA processes."""
     tasks: Count = 0
@@ -52,18 +55,6 @@ class BookingRead(Struct, frozen=True, kw_only=True):
     held_since: Moment | None = None
     """Start of that hold, Unix time in seconds; None: none."""
     job: str | Amount = ""
-
-    @property
-    def job_number(self) -> int | None:
-        """Return the number of the launcher's Slurm job; None: it runs outside of Slurm."""
-        return JobStart.parse(str(self.job)).number
-
-
-class Booking(BookingRead, frozen=True, kw_only=True):
-    """The booking of one launcher on one GPU, as its file has it by the GPU's UUID."""
-
-    memory_mib: Count = 0
-    """Memory in use by its tasks at the last sample."""
 
 
 class OtherBookings(Struct, frozen=True):
@@ -200,20 +191,24 @@ class Bookings:
 
 # ---- For status displays ----
 
-_decode = msgspec.json.Decoder(dict[str, BookingRead]).decode
+_decode = msgspec.json.Decoder(dict[str, Booking]).decode
 
 
 def read_bookings(
     tmp: Path, uid: int, gpus: Collection[str], given: Path | None = None
-) -> dict[str, tuple[BookingRead, ...]]:
+) -> dict[str, tuple[GpuBooking, ...]]:
     """Return the bookings of a user's living launchers by GPU (UUID), without GPUs that have none. `given`: the folder
     that root makes for the user.
 
     Raises no error: what cannot be read is ignored.
     """
-    found: dict[str, tuple[BookingRead, ...]] = {}
+    found: dict[str, tuple[GpuBooking, ...]] = {}
     for of_launcher in live.read_all(tmp, uid, BOOKINGS, _decode, MOST_BYTES, given):
-        for gpu, booking in of_launcher.items():
+        for gpu, one in of_launcher.items():
             if gpu in gpus:
-                found[gpu] = (*found.get(gpu, ()), booking)
+                shown = GpuBooking(
+                    uid=uid, job=JobStart.parse(str(one.job)).number, booked_mib=one.booked_mib, tasks=one.tasks,
+                    clients=one.clients, held_for=one.held_for, held_since=one.held_since,
+                )  # fmt: skip
+                found[gpu] = (*found.get(gpu, ()), shown)
     return found

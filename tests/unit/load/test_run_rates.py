@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.load.collectors import NodeReader
+from slurm_share.load.collectors import NodeReader, RunRates, read_run_rates
 from slurm_share.load.rules.rates import MAD_OF_NORMAL, of_runs, total_per_s, with_progress
-from slurm_share.load.run_rates import RunRates, read_run_rates
 from slurm_share.load.sampler import NodeSampler
 from slurm_share.load.snapshot import JobLoad, Snapshot, parse_snapshot, render
 from slurm_share.node.gpus.load import NvmlSession

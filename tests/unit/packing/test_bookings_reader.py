@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from slurm_share.core.live import LiveFolder
+from slurm_share.node.gpu_figures import GpuBooking
 from slurm_share.packing import read_bookings
-from slurm_share.packing.bookings import BookingRead
 
 GPU = "GPU-5131aaaa"
 
@@ -23,7 +23,7 @@ class Launcher:
     def write(self, text: str) -> None:
         (self.live.path / "bookings.json").write_text(text)
 
-    def read(self) -> tuple[BookingRead, ...]:
+    def read(self) -> tuple[GpuBooking, ...]:
         found = read_bookings(self.tmp, os.getuid(), (GPU, "GPU-other"))
         assert set(found) <= {GPU}
         return found.get(GPU, ())
@@ -53,7 +53,7 @@ def test_the_bookings_of_all_launchers_are_read(launcher: Launcher) -> None:
 )
 def test_the_job_is_a_number_or_unknown(launcher: Launcher, job: object, number: int | None) -> None:
     launcher.write(json.dumps({GPU: {"job": job}}))
-    assert [one.job_number for one in launcher.read()] == [number]
+    assert [one.job for one in launcher.read()] == [number]
 
 
 BAD = {
