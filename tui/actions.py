@@ -14,8 +14,8 @@ from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
 from slurm_share.load import Survey
 from slurm_share.node import processes
 from slurm_share.share import queue
-from slurm_share.slurm import cancel, signals
 from slurm_share.slurm import jobs as slurm_jobs
+from slurm_share.slurm import signals
 from slurm_share.slurm.records import QueuedJob
 from slurm_share.triples import LogFile, Tail, job_output
 
@@ -113,7 +113,7 @@ class JobActions:
             left = [one.id for one in there if one.job.uid == job.uid and not _is_anew(job, one.job)]
             gone += [] if left else [id]
             ids |= dict.fromkeys(left)
-        refused = cancel.cancel(tuple(ids)) if ids else {}
+        refused = signals.cancel(tuple(ids)) if ids else {}
         done = [id for id in ids if id not in refused]
         said = [f"cancelled {_some(done)}"] if done else []
         said += [f"{_some(gone)} had ended"] if gone else []

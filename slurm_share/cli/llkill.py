@@ -13,7 +13,7 @@ from ..core.errors import UsageError
 from ..core.parser import Parser
 from ..node import processes
 from ..share import ChosenJob
-from ..slurm import cancel
+from ..slurm import signals
 from ..triples import run_jobs
 
 PROGRAM = "llkill"
@@ -62,7 +62,7 @@ def end_jobs(arguments: argparse.Namespace) -> int:
         problems = []
         if not chosen:
             print(f"there is nothing to end: no job of {processes.read_user_name(uid)} waits or runs")
-    refused = cancel.cancel([one.id for one in chosen])
+    refused = signals.cancel([one.id for one in chosen])
     terminal.print_lines(_ended(one) for one in chosen if one.id not in refused)
     owners = {one.id: one.job for one in chosen}
     for job_id, why in refused.items():

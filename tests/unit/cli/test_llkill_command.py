@@ -13,8 +13,8 @@ from slurm_share.core.process import Finished
 from slurm_share.node import processes
 from slurm_share.share.rules import queue
 from slurm_share.share.rules.queue import JobTarget
-from slurm_share.slurm import cancel
 from slurm_share.slurm import jobs as slurm_jobs
+from slurm_share.slurm import signals
 from slurm_share.slurm.records import QueuedJob
 from slurm_share.testing import make_run_folder
 from slurm_share.triples import run_folder
@@ -48,7 +48,7 @@ def slurm_says(request, monkeypatch):
         return Finished(0, "", "")
 
     monkeypatch.setattr(slurm_jobs, "read_queue", read_queue)
-    monkeypatch.setattr(cancel, "finish", finish)
+    monkeypatch.setattr(signals, "finish", finish)
     monkeypatch.setattr(os, "geteuid", lambda: ALICE)
     monkeypatch.setattr(run_folder, "read_foreign_owner", lambda _folder, _uid: None)  # files here are the tester's
     return calls
@@ -130,7 +130,7 @@ def test_bad_words_get_a_sentence_and_2_and_nothing_is_ended(slurm_says, capsys,
 def test_a_very_long_name_is_cut_off_with_a_sign(monkeypatch, capsys):
     job = QueuedJob(job_id=7, name="n" * 1000, user="alice", uid=ALICE, partition="p", states=("RUNNING",), nodes="n1")
     monkeypatch.setattr(slurm_jobs, "read_queue", lambda **_: (None, (job, replace(job, job_id=8))))
-    monkeypatch.setattr(cancel, "cancel", lambda _: {"8": "no"})
+    monkeypatch.setattr(signals, "cancel", lambda _: {"8": "no"})
     monkeypatch.setattr(os, "geteuid", lambda: ALICE)
     assert llkill.main(["--all"]) == 1
     out, err = capsys.readouterr()
@@ -193,8 +193,8 @@ def test_what_the_user_set_for_scancel_changes_nothing(monkeypatch):
         seen.update(env)
         return Finished(0, "", "")
 
-    monkeypatch.setattr(cancel, "finish", finish)
-    assert cancel.cancel(["1"]) == {}
+    monkeypatch.setattr(signals, "finish", finish)
+    assert signals.cancel(["1"]) == {}
     assert "SCANCEL_INTERACTIVE" not in seen
     assert "PATH" in seen
 
@@ -206,6 +206,6 @@ def test_many_jobs_are_ended_in_few_calls(monkeypatch):
         calls.append(argv[2:])
         return Finished(1 if "7" in argv else 0, "", "no" if "7" in argv else "")
 
-    monkeypatch.setattr(cancel, "finish", finish)
-    assert cancel.cancel([str(number) for number in range(1200)]) == {"7": "no"}
+    monkeypatch.setattr(signals, "finish", finish)
+    assert signals.cancel([str(number) for number in range(1200)]) == {"7": "no"}
     assert [len(call) for call in calls if len(call) > 1] == [500, 500, 200]

@@ -14,8 +14,8 @@ from slurm_share.core.errors import CommandError, SlurmShareError, UsageError
 from slurm_share.core.records import ProcessIdentity
 from slurm_share.load.snapshot import NodeLoad, ProcessLoad, Snapshot, Survey
 from slurm_share.node import processes
-from slurm_share.slurm import cancel, signals
 from slurm_share.slurm import jobs as slurm_jobs
+from slurm_share.slurm import signals
 from slurm_share.slurm.records import QueuedJob
 from slurm_share.triples import job_output
 from slurm_share.triples.job_output import JobFiles
@@ -80,7 +80,7 @@ def world(monkeypatch):
 
     it = World()
     monkeypatch.setattr(slurm_jobs, "read_queue", it.read_queue)
-    monkeypatch.setattr(cancel, "cancel", it.cancel)
+    monkeypatch.setattr(signals, "cancel", it.cancel)
     monkeypatch.setattr(signals, "through_srun", lambda argv, env: it.done.append(tuple(argv)))
     monkeypatch.setattr(signals, "through_scancel", lambda argv: it.done.append(tuple(argv)))
     monkeypatch.setattr(signals, "send", lambda known, name: it.done.append((known, name)))

@@ -26,8 +26,8 @@ from textual.pilot import Pilot
 
 from slurm_share.core.errors import CommandError
 from slurm_share.load.snapshot import Survey
-from slurm_share.slurm import cancel, signals
 from slurm_share.slurm import jobs as slurm_jobs
+from slurm_share.slurm import signals
 from slurm_share.triples import job_output
 from slurm_share.triples.job_output import JobFiles, LogFile
 
@@ -298,7 +298,7 @@ def done(monkeypatch):
         return None, tuple(job for job in SURVEY.jobs if job.job_id in jobs)
 
     monkeypatch.setattr(slurm_jobs, "read_queue", read_queue)
-    monkeypatch.setattr(cancel, "cancel", lambda ids: told.append(("cancel", *ids)) or {})
+    monkeypatch.setattr(signals, "cancel", lambda ids: told.append(("cancel", *ids)) or {})
     monkeypatch.setattr(signals, "through_srun", lambda argv, env: told.append(tuple(argv)))
     monkeypatch.setattr(signals, "through_scancel", lambda argv: told.append(tuple(argv)))
     return told
