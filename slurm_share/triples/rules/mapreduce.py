@@ -8,7 +8,7 @@ The rules are those of the MIT SuperCloud documentation, "LLMapReduce". It leave
   with several arguments becomes the mapper's `$1 $2 $3 ...` unchanged, as in LLSC's parameter sweep. Lines are split as
   by a shell, so an argument in quotes may contain blanks.
 * `input_<#>` counts from 1, as in LLSC's figures.
-* Two inputs with the same output are refused, because the second output would replace the first.
+* Two inputs with the same output are refused (overwriting.py), because the second would replace the first.
 """
 
 from __future__ import annotations
@@ -49,16 +49,13 @@ class Naming(Struct, frozen=True):
 
 
 def items_of_files(files: Sequence[str], input_folder: str, output_folder: str, naming: Naming) -> tuple[Item, ...]:
-    """Return (input, output) for each file of a folder; `files` are paths below it. Raises UsageError."""
-    items = tuple((f"{input_folder}/{file}", f"{output_folder}/{naming.name(file)}") for file in files)
-    _refuse_shared_outputs(items)
-    return items
+    """Return (input, output) for each file of a folder; `files` are paths below it."""
+    return tuple((f"{input_folder}/{file}", f"{output_folder}/{naming.name(file)}") for file in files)
 
 
 def items_of_list(lines: Sequence[str], file: str, output_folder: str, naming: Naming) -> tuple[Item, ...]:
     """Return the arguments of each line of a list file, without empty lines. Raises UsageError."""
     items: list[Item] = []
-    named: list[tuple[str, str]] = []
     for number, line in enumerate(lines, 1):
         try:
             item = shlex.split(line)
@@ -69,23 +66,10 @@ def items_of_list(lines: Sequence[str], file: str, output_folder: str, naming: N
             ) from error
         if len(item) == 1:
             base = item[0].rstrip("/").rpartition("/")[2]
-            named.append((item[0], f"{output_folder}/{naming.name(base)}"))
-            items.append(named[-1])
+            items.append((item[0], f"{output_folder}/{naming.name(base)}"))
         elif item:
             items.append(tuple(item))
-    _refuse_shared_outputs(named)
     return tuple(items)
-
-
-def _refuse_shared_outputs(items: Iterable[tuple[str, str]]) -> None:
-    seen: dict[str, str] = {}
-    for source, output in items:
-        if output in seen:
-            raise UsageError(
-                f"{seen[output]} and {source} would have the same output {output}; rename one of them, or write input "
-                "and output on each line of a list"
-            )
-        seen[output] = source
 
 
 # --- how many processes ----------------------------------------------------------------------------------------------

@@ -141,6 +141,7 @@ REDUCE = "--reducer=reduce.sh"
         (["--output=one"], "{place}/in/f0 and {place}/in/f1 would have the same output {place}/one/f1.out"),
         (["--output=dangling"], "{place}/in/f0 and {place}/in/f1 would have the same output"),
         (["--input=twice"], "in/f0 and in/f1 would have the same output out/../out/x"),
+        (["--input=bases"], "in/f0 and other/f0 would have the same output {place}/out/f0.out"),
         (["--input=tree", "--subdir=true"], "the output {place}/out/a.out of {place}/tree/a would have the name of"),
     ],
 )  # fmt: skip
@@ -152,6 +153,7 @@ def test_no_file_that_the_command_line_names_is_overwritten(
     (place / "conf").write_text("conf")
     (place / "list").write_text("conf 3 4\n")
     (place / "twice").write_text("in/f0 out/x\nin/f1 out/../out/x\n")
+    (place / "bases").write_text("in/f0\nother/f0\n")
     (place / "numbers").mkdir()
     (place / "numbers/1").touch()
     (place / "tree/a.out").mkdir(parents=True)

@@ -154,12 +154,6 @@ def test_a_lists_lines_are_words_and_a_single_one_gets_an_output() -> None:
     )
 
 
-@pytest.mark.parametrize("lines", [["a/x", "b/x"], ["3", "4", "3"]])
-def test_two_inputs_with_one_output_are_refused(lines: list[str]) -> None:
-    with pytest.raises(UsageError, match="would have the same output /out/"):
-        mapreduce.items_of_list(lines, "list", "/out", Naming())
-
-
 def test_a_line_with_half_a_quote_is_refused_with_its_number() -> None:
     with pytest.raises(UsageError, match=r"line 2 of list .*No closing quotation"):
         mapreduce.items_of_list(["a", "it's"], "list", "/out", Naming())
