@@ -3,7 +3,7 @@
 The features are those of GPUMemNet (Yousefzadeh 2025, ch. 5): numbers of convolutions and linear layers, norms and
 dropouts, depth, batch, parameters, activations, activations x batch, and the activation function as a cosine and a
 sine. The training data are random networks whose memory was summed over fake tensors: **no size was measured on a
-GPU**. The correction of `static.probe_mib`, which was fitted to published measurements, is applied to that sum. The
+GPU**. The correction of `conformal.probe_mib`, which was fitted to published measurements, is applied to that sum. The
 model predicts the factor between the sum and a closed form, within the range of factors in the data.
 """
 
@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from ..core import text_files
 from ..core.errors import StateError
-from ..packing.rules.estimate import static
+from ..packing.rules.estimate.conformal import probe_mib
 
 WEIGHTS = Path(__file__).with_name("learned_weights.json")
 FUNCTIONS = ("relu", "relu6", "leaky_relu", "elu", "gelu", "silu", "hardswish", "tanh", "sigmoid")
@@ -68,7 +68,7 @@ def closed_mib(model: Layers) -> float:
     """Return the closed form of the memory of a training's tensors in MiB, at least 1: 16 bytes for each parameter and
     8 for each activation."""
     elements = 16.0 * max(model.parameters, 0.0) + 8.0 * max(model.activations * model.batch, 0.0)
-    return max(elements / static.MIB, 1.0)
+    return max(elements / (1 << 20), 1.0)
 
 
 def features(model: Layers) -> tuple[float, ...]:
@@ -123,7 +123,7 @@ def tensors_mib(model: Layers, weights: Weights) -> float:
 
 def memory_mib(model: Layers, weights: Weights) -> float:
     """Return the memory of a training with Adam on a GPU in MiB: its tensors, corrected like those of a dry run."""
-    return static.probe_mib(tensors_mib(model, weights))
+    return probe_mib(tensors_mib(model, weights))
 
 
 @cache

@@ -29,7 +29,7 @@ class ProbeResult(Struct, frozen=True):
     """The result of a probe."""
 
     peak_mib: int | None
-    """Largest sum of fake tensors, without context and libraries (rules/estimate/static.py). None: no result."""
+    """Largest sum of fake tensors, without context and libraries (rules/estimate/conformal.py). None: no result."""
     why: str = ""
     """Why there is no result."""
 

@@ -7,6 +7,7 @@ and shown on screens is rendered from it: the frozen views of a decision, and th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 
@@ -197,53 +198,13 @@ class Attempt(Struct, eq=False, kw_only=True):
     def render_waiting(self) -> WaitingView:
         """Return the frozen view of a waiting task for a decision."""
         if self.waiting_view is None:
-            self.waiting_view = WaitingView(
-                ask=self.ask,
-                attempt=self.attempt,
-                tries=self.tries,
-                estimates=self.estimates,
-                floor_mib=self.floor_mib,
-                had_room_mib=self.had_room_mib,
-                not_on=self.not_on,
-                wants_alone=self.wants_alone,
-                waits_since_s=self.waits_since_s,
-                after=self.after or "",
-                loads=self.loads,
-                is_new=self.is_new,
-                hopeless=self.hopeless,
-            )
+            self.waiting_view = WaitingView(**{**_fields(self, _OF_WAITING), "after": self.after or ""})
         return self.waiting_view
 
     def render_running(self) -> RunningView:
         """Return the frozen view of a running task for a decision."""
         if self.running_view is None:
-            self.running_view = RunningView(
-                ask=self.ask,
-                gpus=self.gpus,
-                started_s=self.started_s,
-                attempt=self.attempt,
-                tries=self.tries,
-                estimate=self.estimate,
-                reserved_mib=self.reserved_mib,
-                due_mib=self.due_mib,
-                cap_mib=self.cap_mib,
-                is_alone=self.is_alone,
-                memory_mib=self.memory_mib,
-                peak_mib=self.peak_mib,
-                is_flat=self.is_flat,
-                is_elastic=self.is_elastic,
-                clients=self.clients,
-                ends_s=self.ends_s,
-                load=self.load,
-                alone_since_s=self.alone_since_s,
-                is_new=self.is_new,
-                rate=self.rate,
-                rate_alone=self.rate_alone,
-                is_paused=self.is_paused,
-                pause_s=self.pause_s,
-                can_move=self.can_move,
-                is_moving=self.is_moving,
-            )
+            self.running_view = RunningView(**_fields(self, _OF_RUNNING))
         return self.running_view
 
     # ---- The start ----
@@ -410,3 +371,11 @@ class Attempt(Struct, eq=False, kw_only=True):
             rate_alone=None if self.own_rate_alone is None else self.own_rate_alone.per_s,
             rate_source="" if self.own_rate_alone is None else self.own_rate_alone.source,
         )
+
+
+_OF_WAITING, _OF_RUNNING = WaitingView.__struct_fields__, RunningView.__struct_fields__
+
+
+def _fields(its: Attempt, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the fields of an attempt that a view has under the same names."""
+    return {name: getattr(its, name) for name in names}

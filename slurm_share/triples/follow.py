@@ -17,7 +17,7 @@ from ..slurm.records import QueuedJob
 from . import failed_tasks, result_files, run_folder, run_jobs
 from .launcher import report
 from .records import Run
-from .rules import submission, together, work_rates
+from .rules import progress, submission, together
 from .rules.progress import JobState, TaskCounts, all_done, is_outdated
 from .rules.progress import line as progress_line
 
@@ -190,7 +190,7 @@ class TaskCountsReader:
             running=sum(one.running for one in ours),
             per_s=_per_s(ours),
             restarts=JobStart.parse(start).restarts,
-            work=work_rates.add_up(one.work for one in ours if one.work is not None and not one.ended),
+            work=progress.add_up(one.work for one in ours if one.work is not None and not one.ended),
         )
 
     def silent(self, now: float) -> list[str]:

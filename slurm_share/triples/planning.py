@@ -225,7 +225,7 @@ def plan_run(
         settings = read_settings(partition)
         per_gpu = packed.most_per_gpu(pack, settings.max_share)
         triple = packed.sized(triple, rooms, run.tasks, per_gpu, why_unknown)
-        packed.check_gpus(pack.spec, tasks, max((room.gpus or 0 for room in rooms), default=None))
+        packed.check_gpus(pack.spec, tasks, max((there or 0 for _, there in rooms), default=None))
         sharing = packed.sharing(triple, pack, written, of_a_node, plugin=plugin)
         run = replace(_with_triple(run, triple), pack=pack)
         notes += packed.sm_notes(settings.sm, sharing.request)
@@ -306,7 +306,7 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> LocalPl
     cores = len(topology.read_machine(os.sched_getaffinity(0)))
     settings = read_settings(None)
     per_gpu = packed.most_per_gpu(pack, settings.max_share)
-    triple = packed.sized(triple, [packed.PackRoom(cores, count)], run.tasks, per_gpu, "")
+    triple = packed.sized(triple, [(cores, count)], run.tasks, per_gpu, "")
     run = replace(_with_triple(run, triple), pack=pack)
     packed.check_gpus(pack.spec, tasks, count)
     sizes = [size for gpu in here if (size := limits.usable_mib(gpu, settings)) is not None]

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 
 import bench
 
-from slurm_share.lab import learned
+from slurm_share.lab import learned, model_file
 from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.records import TaskAsk, TaskKey
-from slurm_share.packing.rules.estimate import static
+from slurm_share.packing.rules.estimate import conformal
 from slurm_share.packing.rules.estimate.estimator import Estimator
 
 GPU = "A100"
@@ -315,12 +315,6 @@ PUBLISHED_MAPE = {"GPUMemNet": 56.6, "Horus": 66.9, "FakeTensor": 45.6}
 """Mean absolute errors of the figures above in percent, to check that they were copied correctly."""
 
 
-def _summary(one: Published) -> static.ModelSummary | None:
-    if one.parameters is None or one.activations is None:
-        return None
-    return static.ModelSummary(parameters=one.parameters, activations=one.activations, batch=one.batch)
-
-
 def _horus(one: Published) -> float | None:
     """Return Horus' estimate in MiB: (B A + P) + B G elements of 4 bytes, and the context (Yousefzadeh 2025, 5.3.1).
 
@@ -329,12 +323,13 @@ def _horus(one: Published) -> float | None:
     if one.parameters is None or one.activations is None:
         return None
     elements = one.batch * one.activations + one.parameters + one.batch * one.parameters
-    return elements * 4 / static.MIB + HORUS_CONTEXT_MIB
+    return elements * 4 / (1 << 20) + HORUS_CONTEXT_MIB
 
 
 def _adam(one: Published) -> float | None:
-    model = _summary(one)
-    return None if model is None else static.adam_mib(model)
+    if one.parameters is None or one.activations is None:
+        return None
+    return model_file.adam_mib(one.parameters, one.activations * one.batch)
 
 
 def _learned(one: Published) -> float | None:
@@ -365,7 +360,7 @@ ESTIMATORS: dict[str, Callable[[Published], float | None]] = {
     "closed form, Adam": _adam,
     "learned": _learned,
     "FakeTensor": lambda one: one.fake,
-    "FakeTensor + affine": lambda one: None if one.fake is None else static.probe_mib(one.fake),
+    "FakeTensor + affine": lambda one: None if one.fake is None else conformal.probe_mib(one.fake),
     "history: line through two other sizes": _line,
     "history: the same a year later": lambda one: one.later,
 }

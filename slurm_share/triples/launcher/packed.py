@@ -21,10 +21,9 @@ from ..rules import deal, outcomes
 from ..rules.account import OUTCOME_TEXTS
 from . import strategy, task_process
 from .daemons import Daemons
-from .hangs import Hangs
 from .pack_environments import PackEnvironments
 from .pack_learning import PackLearning
-from .pack_undo import PackUndo
+from .pack_signals import Hangs, PackUndo
 from .pauses import Pauses
 from .sampler import Sampler
 from .share_trials import ShareTrials

@@ -26,7 +26,7 @@ from ...packing import Attempt, NodeRates, Rate, RateMeter, RateSource, TaskRate
 from .. import run_folder
 from ..rates_file import write_rates
 from ..records import Run
-from ..rules import work_rates
+from ..rules import progress
 from ..rules.log_counts import LogCounts, amount_of, parse_pattern
 from .node import Node, no_progress_text
 from .strategy import Strategy
@@ -164,7 +164,7 @@ class Rates:
         else:
             task.units = round(meter.units or 0.0, 6)
         if per_s is not None:
-            task.rate_per_s = work_rates.rounded(per_s)
+            task.rate_per_s = progress.rounded(per_s)
         if per_s is not None or meter.source != "output":
             task.rate_source = meter.source
         alone = strategy.rate_alone(task)
@@ -312,7 +312,7 @@ class Rates:
 
     def work_rate(self, strategy: Strategy) -> WorkRate | None:
         """Return the sum of all measured rates; None: there is none, or the tasks count different units."""
-        return work_rates.add_up(
+        return progress.add_up(
             WorkRate(per_s=rate.per_s, tasks=1, source=rate.source, kind=strategy.kind_of_work(one.task))
             for one in self._watched.values()
             if (rate := one.rate) is not None
@@ -336,7 +336,7 @@ class Rates:
                 job=self._node.job,
                 run=self._run.name,
                 unix_s=round(time.time(), 3),
-                source=work_rates.usual_source([one.rate.source for one in tasks if one.rate is not None]),
+                source=progress.usual_source([one.rate.source for one in tasks if one.rate is not None]),
                 tasks=tasks,
                 finished_per_h=None if finished is None else round(finished, 2),
                 levels=strategy.levels,

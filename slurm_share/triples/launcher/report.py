@@ -22,7 +22,7 @@ from ..result_files import ResultFiles
 from ..rules import deal, together
 from ..rules.account import OUTCOME_TEXTS, Account, Tally
 from ..rules.failing import failure_limit_text, is_too_much
-from ..rules.work_rates import WorkTally
+from ..rules.progress import WorkTally
 
 ROWS = 200
 """Most rows of the table. A larger run shows only tasks that are not done; summary.json has all."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core import names, numbers
@@ -24,13 +23,8 @@ from . import triple as rule_triple
 from .fitting import Sharing
 from .task_files import Tasks
 
-
-class PackRoom(Struct, frozen=True):
-    """The cores and GPUs that one kind of node gives to a packed run."""
-
-    cores: int
-    gpus: int | None
-    """None: not known."""
+PackRoom = tuple[int, int | None]
+"""The cores and GPUs that one kind of node gives to a packed run; None: not known."""
 
 
 def with_gpus(kinds: Sequence[NodeKind]) -> tuple[NodeKind, ...]:
@@ -50,11 +44,11 @@ def rooms(kinds: Sequence[NodeKind], wanted: int | None, *, is_shared: bool) -> 
 
     is_shared: a share on some GPUs of a node gets cores in proportion (`fitting.grant`).
     """
-    found = []
+    found: list[PackRoom] = []
     for kind in kinds:
         gpus = kind.gpu_count if wanted is None else wanted
         is_part = is_shared and wanted is not None and wanted < kind.gpu_count
-        found.append(PackRoom(max(1, kind.cores * gpus // kind.gpu_count) if is_part else kind.cores, gpus))
+        found.append((max(1, kind.cores * gpus // kind.gpu_count) if is_part else kind.cores, gpus))
     return tuple(found)
 
 
@@ -83,7 +77,7 @@ def sized(triple: Triple, rooms: Sequence[PackRoom], tasks: int, per_gpu: int, w
             f"{triple}: the number of cores of a node is not known: {why_unknown}; write the number of processes, such "
             f"as {replace(triple, per_node=16, is_auto=False)}"
         )
-    return rule_triple.with_cores(triple, [(room.cores, room.gpus) for room in rooms], tasks, per_gpu)
+    return rule_triple.with_cores(triple, rooms, tasks, per_gpu)
 
 
 def sharing(triple: Triple, pack: PackRequest, written: str | None, gpus: int | None, *, plugin: bool) -> Sharing:

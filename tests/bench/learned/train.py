@@ -26,7 +26,7 @@ import bench
 
 from slurm_share.lab import learned
 from slurm_share.lab.learned import WEIGHTS as FILE
-from slurm_share.packing.rules.estimate import static
+from slurm_share.packing.rules.estimate import conformal
 
 ROOT = Path(__file__).parents[3]
 DATA = ROOT / "tests/data/learned/fake_memory.csv"
@@ -66,7 +66,7 @@ def fit(cases: Sequence[Case], hidden: int, decay: float) -> learned.Weights:
     wanted = numpy.log([case.fake_mib / learned.closed_mib(case.model) for case in cases])
     # An error in the sum of tensors is weighted by its part of the whole, which includes a constant 2,150 MiB.
     tensors = numpy.array([case.fake_mib for case in cases])
-    weight = (static.PROBE_SLOPE * tensors / (static.PROBE_SLOPE * tensors + static.PROBE_BASE_MIB)) ** 2
+    weight = (conformal.PROBE_SLOPE * tensors / (conformal.PROBE_SLOPE * tensors + conformal.PROBE_BASE_MIB)) ** 2
     weight /= weight.mean()
     low, high = table.min(0), table.max(0)
     span = numpy.where(high > low, high - low, 1.0)
@@ -131,7 +131,7 @@ class Errors:
 
 
 def errors(said: Sequence[float], cases: Sequence[Case]) -> Errors:
-    wanted = numpy.array([static.probe_mib(case.fake_mib) for case in cases])
+    wanted = numpy.array([conformal.probe_mib(case.fake_mib) for case in cases])
     off = numpy.array(said) / wanted - 1.0
     return Errors(
         float(numpy.abs(off).mean()),
@@ -176,7 +176,7 @@ def main() -> int:
         chosen = [index for index, one in enumerate(families) if one == family]
         one = errors([said[i] for i in chosen], [cases[i] for i in chosen])
         results += _rows(f"{family}, not seen", one)
-    large = [index for index, case in enumerate(cases) if static.probe_mib(case.fake_mib) > LARGE_MIB]
+    large = [index for index, case in enumerate(cases) if conformal.probe_mib(case.fake_mib) > LARGE_MIB]
     one = errors([said[i] for i in large], [cases[i] for i in large])
     results += _rows(f"not seen, more than {LARGE_MIB / 1024:g} GiB", one)
     folds = [str(index % FOLDS) for index in range(len(cases))]
@@ -208,7 +208,7 @@ def _rows(name: str, found: Errors) -> list[bench.Row]:
 
 
 def _closed(case: Case) -> float:
-    return static.probe_mib(learned.closed_mib(case.model))
+    return conformal.probe_mib(learned.closed_mib(case.model))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from slurm_share.lab import learned
-from slurm_share.packing.rules.estimate import static
+from slurm_share.packing.rules.estimate import conformal
 
 MODEL = learned.Layers(
     convolutions=53, linears=1, norms=53, dropouts=0, depth=126, batch=32, parameters=25_557_032,
@@ -31,9 +31,9 @@ def constant(value):
 
 
 def test_a_model_without_weights_is_the_closed_form_times_a_factor():
-    closed = (16 * 25_557_032 + 8 * 32 * 31_839_720) / static.MIB
+    closed = (16 * 25_557_032 + 8 * 32 * 31_839_720) / (1 << 20)
     assert learned.tensors_mib(MODEL, weights((constant(math.log(0.5)),))) == pytest.approx(closed / 2)
-    assert learned.memory_mib(MODEL, weights((constant(0.0),))) == pytest.approx(static.probe_mib(closed))
+    assert learned.memory_mib(MODEL, weights((constant(0.0),))) == pytest.approx(conformal.probe_mib(closed))
 
 
 def test_layers_are_sums_of_weights_with_a_hyperbolic_tangent_between_them():
@@ -99,5 +99,5 @@ def test_the_weights_that_are_shipped_fit_the_table_from_which_they_were_made():
     for row in rows:
         counts = {name: float(row[name]) for name in learned.Layers.__struct_fields__ if name != "function"}
         said = learned.memory_mib(learned.Layers(**counts, function=row["activation"]), made)
-        off.append(abs(said / static.probe_mib(float(row["fake_mib"])) - 1))
+        off.append(abs(said / conformal.probe_mib(float(row["fake_mib"])) - 1))
     assert statistics.fmean(off) < 0.06

@@ -21,7 +21,7 @@ from ....core.text import counted
 from ...history_records import SiteFamily, TaskRun
 from ...records import Estimate, PackSettings, Source, TaskAsk, TaskKey
 from ..fingerprint import tag
-from . import conformal, line, static
+from . import conformal, line
 from .elastic import Sizes
 from .own_numbers import OwnNumbers
 
@@ -461,8 +461,8 @@ class Estimator:
         if point is None:
             return None
         if source == "probe":
-            own = static.fit_probes(self._probes) if len(self._probes) >= PROBE_RUNS else None
-            point = static.probe_mib(point, *own) if own else static.probe_mib(point)
+            own = conformal.fit_probes(self._probes) if len(self._probes) >= PROBE_RUNS else None
+            point = conformal.probe_mib(point, *own) if own else conformal.probe_mib(point)
         return _Candidate(source, point, self._factor(source, asked), 0, _OFFERED[source])
 
     def growth(self, key: TaskKey | None, gpu_model: str, age_s: float) -> float:

@@ -53,15 +53,15 @@ def test_auto_is_refused_where_nothing_packs() -> None:
 @pytest.mark.parametrize(
     ("threads", "rooms", "tasks", "per_gpu", "expected"),
     [
-        (4, [PackRoom(32, 4)], 100, 48, 8),
-        (None, [PackRoom(32, 4)], 100, 48, 32),
-        (5, [PackRoom(32, 4), PackRoom(16, 2)], 100, 48, 3),
-        (1, [PackRoom(128, 1)], 500, 48, 48),
-        (1, [PackRoom(128, 2)], 500, 3, 6),
-        (1, [PackRoom(128, None)], 500, 3, 128),
-        (1, [PackRoom(32, 4)], 12, 48, 12),
-        (1, [PackRoom(32, 4)], 1, 48, 1),
-        (64, [PackRoom(32, 4)], 100, 48, 1),
+        (4, [(32, 4)], 100, 48, 8),
+        (None, [(32, 4)], 100, 48, 32),
+        (5, [(32, 4), (16, 2)], 100, 48, 3),
+        (1, [(128, 1)], 500, 48, 48),
+        (1, [(128, 2)], 500, 3, 6),
+        (1, [(128, None)], 500, 3, 128),
+        (1, [(32, 4)], 12, 48, 12),
+        (1, [(32, 4)], 1, 48, 1),
+        (64, [(32, 4)], 100, 48, 1),
     ],
 )
 def test_auto_is_what_the_smallest_node_has_room_for(
@@ -72,7 +72,7 @@ def test_auto_is_what_the_smallest_node_has_room_for(
 
 
 def test_a_written_number_of_processes_stays() -> None:
-    assert packed.sized(Triple(1, 99, 4), [PackRoom(32, 4)], 5, 1, "") == Triple(1, 99, 4)
+    assert packed.sized(Triple(1, 99, 4), [(32, 4)], 5, 1, "") == Triple(1, 99, 4)
 
 
 def test_auto_on_unknown_nodes_is_refused_with_a_triple_that_works() -> None:
@@ -82,9 +82,9 @@ def test_auto_on_unknown_nodes_is_refused_with_a_triple_that_works() -> None:
 
 def test_a_part_of_a_node_gives_its_part_of_the_cores() -> None:
     kinds = [kind(32, 4), kind(16, 2)]
-    assert packed.rooms(kinds, 1, is_shared=True) == (PackRoom(8, 1), PackRoom(8, 1))
-    assert packed.rooms(kinds, 1, is_shared=False) == (PackRoom(32, 1), PackRoom(16, 1))
-    assert packed.rooms(kinds, None, is_shared=True) == (PackRoom(32, 4), PackRoom(16, 2))
+    assert packed.rooms(kinds, 1, is_shared=True) == ((8, 1), (8, 1))
+    assert packed.rooms(kinds, 1, is_shared=False) == ((32, 1), (16, 1))
+    assert packed.rooms(kinds, None, is_shared=True) == ((32, 4), (16, 2))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from slurm_share.core.text import amount
 from slurm_share.packing import WorkRate
 from slurm_share.triples.records import Ended
-from slurm_share.triples.rules.work_rates import WorkTally, add_up, as_text, usual_source
+from slurm_share.triples.rules.progress import WorkTally, add_up, rate_text, usual_source
 
 
 def rate(per_s: float, kind: str | None, source: Any = "progress") -> WorkRate:
@@ -55,9 +55,9 @@ def test_amounts_have_three_digits() -> None:
     assert amount(6.23762e28) == "6.24e+28"
 
 
-def test_work_as_text() -> None:
+def test_work_rate_text() -> None:
     work = WorkRate(per_s=412, tasks=8, source="progress", kind="a")
-    assert as_text(work) == "412 units/s, 8 tasks 51.5 each (LLSUB_PROGRESS)"
+    assert rate_text(work) == "412 units/s, 8 tasks 51.5 each (LLSUB_PROGRESS)"
     assert usual_source(["log", "output", "log"]) == "log"
     assert usual_source([]) is None
 

@@ -56,3 +56,7 @@ def test_alpha_stays_within_its_limits(misses):
     for is_miss in misses:
         alpha = conformal.adapt(alpha, is_miss=is_miss)
         assert conformal.ALPHA_MIN <= alpha <= conformal.ALPHA_MAX
+
+
+def test_a_dry_run_is_corrected_by_the_published_line():
+    assert conformal.probe_mib(10_000) == pytest.approx(13_350)
