@@ -165,6 +165,7 @@ class Loop:
         try:
             self.strategy.sampler.start()
             self.starter.make_threads()
+            task_process.give_way()
         except RuntimeError:  # Python gives no further reason
             self._close(f"{self.node.name} cannot make the launcher's threads: {NO_PROCESSES}; no task starts there")
         tick, armed = time.monotonic(), None
@@ -221,9 +222,11 @@ class Loop:
         if self.feeder.closed:
             return
         idle: list[int] = []
+        is_in_place = False
         try:
             while self.free and not self.feeder.closed and not self.is_held_up and not self._is_paused():
-                if not self._is_in_place():
+                is_in_place = is_in_place or self._is_in_place()  # asked once for the starts of a turn
+                if not is_in_place:
                     self._close(
                         f"{self.shared.folder} {moved.WHILE_RUNNING}: no further task starts on {self.node.name}, "
                         "running tasks go on; llsub --resume and its present folder run what is left"
@@ -707,7 +710,7 @@ class Loop:
 def _identity(folder: str) -> tuple[int, int] | None:
     """Return device and inode of a folder, (0, 0) if it is gone; None: not known, as with a lost file server."""
     try:
-        found = os.stat(folder)  # noqa: PTH116  # before each start; a Path costs more than the call
+        found = os.stat(folder)  # noqa: PTH116  # before starts; a Path costs more than the call
     except FileNotFoundError:
         return 0, 0
     except OSError:

@@ -51,6 +51,8 @@ PROGRESS_BYTES = 256
 """Read from the end of a file: programs may append numbers instead of writing over them."""
 SETTLED_NS = 50_000_000
 """A file system's clock ticks every 4 to 10 ms: two changes within a tick look like one."""
+FRESH_S = 0.001
+"""For this time the folder of progress files counts as empty if it was: from an attempt's end to the next start."""
 _PROGRESS_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
@@ -134,7 +136,7 @@ class Rates:
     def before(self, task: Attempt) -> None:
         """Remove the worker's progress file before an attempt starts."""
         if self._files is not None:
-            self._files.remove(self._local[task.worker])
+            self._files.remove(self._local[task.worker], task.clock)
 
     def began(self, gpus: Sequence[str]) -> None:
         """Restart the windows on these GPUs, because a task has started there."""
@@ -378,6 +380,8 @@ class ProgressFiles:
         self._changed_ns = -1
         """When the folder last changed; -1: not known, or so shortly ago that it may have changed again since."""
         self._there: frozenset[str] = frozenset()
+        self._seen_s = 0.0
+        """When the folder was last asked whether it has changed, monotonic clock, seconds."""
         try:
             self._fd = own_folders.open_folder(live.fd, PROGRESS_FOLDER, live.path)
         except OSError as error:
@@ -385,6 +389,7 @@ class ProgressFiles:
 
     def _has(self, worker: int) -> bool:
         """Return whether that worker has a file. A folder that has not changed costs one system call."""
+        self._seen_s = time.monotonic()
         changed_ns = os.fstat(self._fd).st_mtime_ns
         if changed_ns != self._changed_ns:
             with os.scandir(self._fd) as entries:
@@ -393,8 +398,14 @@ class ProgressFiles:
             self._changed_ns = changed_ns if is_settled else -1
         return str(worker) in self._there
 
-    def remove(self, worker: int) -> None:
-        """Remove what an earlier attempt in that worker has written, or what it had left behind has."""
+    def remove(self, worker: int, now_s: float) -> None:
+        """Remove what an earlier attempt in that worker has written, or what it had left behind has.
+
+        `now_s`: of the monotonic clock. The last look at the folder, at the end of the attempt before, stands for
+        FRESH_S: what is written after it may as well be written after the start.
+        """
+        if now_s - self._seen_s < FRESH_S and not self._there:
+            return
         with contextlib.suppress(OSError):  # a folder, for example, which is never read
             if self._has(worker):
                 os.unlink(str(worker), dir_fd=self._fd)

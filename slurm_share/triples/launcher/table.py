@@ -11,6 +11,7 @@ from msgspec import Struct
 from ..records import ENV_ATTEMPT, ENV_TASK
 
 _ROW = struct.Struct("=qqiiddqqq")
+_ENDING = struct.Struct("=qq")
 _PID = 16
 _END = 40
 _PAUSED = struct.calcsize("=qqiiddqq")
@@ -75,7 +76,7 @@ class Table:
     def end(self, worker: int, code: int | None, signal: int | None) -> None:
         """Enter the end of a task that is not recorded yet."""
         offset = worker * _ROW.size + _END
-        struct.pack_into("=qq", self._map, offset, *(_NONE if one is None else one for one in (code, signal)))
+        _ENDING.pack_into(self._map, offset, _NONE if code is None else code, _NONE if signal is None else signal)
 
     def pause(self, worker: int, ticks: int) -> None:
         """Enter a pause of a task whose leader started at clock tick `ticks`; 0: the task continues."""

@@ -46,6 +46,8 @@ PASSING = frozenset({errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, err
 NO_PROCESSES = "you have reached the limit of processes there (ulimit -u, or pids.max of the job's cgroup)"
 HEAD_BYTES = 256
 """Bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE of linux/binfmts.h)."""
+SPARE_BYTES = 24
+"""Room for a longer value of a variable that differs between tasks, such as the number of the task."""
 _OPAQUE_BYTES = 1024
 """Size of a buffer for a sigset_t, posix_spawnattr_t or posix_spawn_file_actions_t: 128, 336 and 80 bytes in glibc, no
 more in musl."""
@@ -64,16 +66,23 @@ class Environment:
     def _lay_out(self) -> None:
         lines = [name + b"=" + value for name, value in self._variables.items()]
         self._place = {name: place for place, name in enumerate(self._variables)}
+        self._room: dict[bytes, ctypes.Array[ctypes.c_char]] = {}
+        """Name -> the memory of its line, once its value has changed: a new pointer costs more than new bytes."""
         self.array = (ctypes.c_char_p * (len(lines) + 1))(*lines, None)
         """NAME=VALUE strings and a null pointer."""
 
     def __setitem__(self, name: bytes, value: bytes) -> None:
+        if self._variables.get(name) == value:
+            return
         self._variables[name] = value
-        place = self._place.get(name)
-        if place is None:
-            self._lay_out()
+        line, room = name + b"=" + value, self._room.get(name)
+        if room is not None and len(line) < len(room):
+            room.value = line
+        elif name in self._place:
+            room = self._room[name] = ctypes.create_string_buffer(line, len(line) + SPARE_BYTES)
+            self.array[self._place[name]] = ctypes.cast(room, ctypes.c_char_p)
         else:
-            self.array[place] = name + b"=" + value
+            self._lay_out()
 
     def update(self, variables: Mapping[bytes, bytes]) -> None:
         for name, value in variables.items():
@@ -252,6 +261,17 @@ def _array(argv: Sequence[bytes | None]) -> ctypes.Array[ctypes.c_char_p]:
     if any(b"\0" in argument for argument in argv if argument is not None):
         raise ValueError("embedded null byte")
     return (ctypes.c_char_p * (len(argv) + 1))(*argv, None)
+
+
+def give_way() -> None:
+    """Let this thread not interrupt a running task when it is woken (SCHED_BATCH, sched(7)).
+
+    On a node whose cores are all busy, more tasks have then ended when it runs. Tasks inherit the policy of the threads
+    that start them, which stays.
+    """
+    if os.sched_getscheduler(0) == os.SCHED_OTHER:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def find_shell() -> str:

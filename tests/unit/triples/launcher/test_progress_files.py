@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from slurm_share.core.errors import StateError
 from slurm_share.core.live import LiveFolder
-from slurm_share.triples.launcher.rates import ProgressFiles, parse_number
+from slurm_share.triples.launcher.rates import FRESH_S, ProgressFiles, parse_number
 
 
 @pytest.fixture
@@ -50,13 +51,23 @@ def test_each_write_is_seen_whoever_makes_it_and_however(files: ProgressFiles) -
         found = files.read(3)
         assert found is not None
         assert found[0] == number
-        files.remove(3)
+        files.remove(3, time.monotonic())
         assert files.read(3) is None
     (files.folder / "new").write_text("60\n")
     (files.folder / "new").rename(file)
     found = files.read(3)
     assert found is not None
     assert found == (60, file.stat().st_mtime)
+
+
+def test_a_file_left_behind_is_removed_unless_the_folder_was_empty_just_now(files: ProgressFiles) -> None:
+    file = files.folder / "3"
+    assert files.read(3) is None
+    file.write_text("1\n")
+    files.remove(3, 0.0)
+    assert file.exists()
+    files.remove(3, time.monotonic() + FRESH_S)
+    assert not file.exists()
 
 
 def test_appended_numbers_are_read_from_the_end(files: ProgressFiles) -> None:

@@ -1,0 +1,24 @@
+"""The environment of successive tasks holds the value of each variable that was set last."""
+
+from __future__ import annotations
+
+from slurm_share.triples.launcher.task_process import SPARE_BYTES, Environment
+
+
+def lines(environment: Environment) -> list[bytes | None]:
+    return list(environment.array)
+
+
+def test_the_value_set_last_stands_in_the_array_however_long_it_is() -> None:
+    environment = Environment({b"A": b"1", b"TASK": b"0"})
+    for value in (b"0", b"1", b"22", b"333", b"4", b"x" * SPARE_BYTES, b"5", b""):
+        environment[b"TASK"] = value
+        assert lines(environment) == [b"A=1", b"TASK=" + value, None]
+
+
+def test_a_new_variable_keeps_the_values_of_the_others() -> None:
+    environment = Environment({b"A": b"1"})
+    environment[b"A"] = b"2"
+    environment[b"B"] = b"3"
+    environment.update({b"A": b"44", b"B": b"3"})
+    assert lines(environment) == [b"A=44", b"B=3", None]
