@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .rules.log_messages import asked_mib, wanted_mib
     from .rules.rates import RateMeter
     from .rules.search import EVEN, FREE, Search, part_levels, percent_of
-    from .rules.slots import Allowance, Budget, RetryNeed, SlotPolicy, has_room, need_from_before, need_mib, need_of
+    from .rules.slots import Budget, has_room, need_mib, slot_settings
     from .rules.speed_account import group_text
     from .rules.speeds import Speeds
     from .speed_records import (
@@ -102,9 +102,7 @@ __getattr__, __all__ = exports(
         "rules.fingerprint": ["name_software"],
         "rules.log_messages": ["asked_mib", "wanted_mib"],
         "rules.rates": ["RateMeter"],
-        "rules.slots": [
-            "Allowance", "Budget", "RetryNeed", "SlotPolicy", "has_room", "need_from_before", "need_of", "need_mib",
-        ],
+        "rules.slots": ["Budget", "has_room", "need_mib", "slot_settings"],
         "rules.speed_account": ["group_text"],
         "rules.interference": ["UNMEASURED", "antt", "slowdowns", "stp"],
         "rules.speeds": ["Speeds"],

@@ -31,15 +31,25 @@ class Verdict(Struct, frozen=True, kw_only=True):
     """The task was told to save its state and end, and did so."""
 
 
-def judge(facts: EndFacts, task: Attempt, gpus: Collection[GpuState], *, is_blind: bool) -> Verdict:
+def judge(
+    facts: EndFacts,
+    task: Attempt,
+    gpus: Collection[GpuState],
+    *,
+    is_blind: bool,
+    had: recover.AttemptMemory | None = None,
+) -> Verdict:
     """Return how a task ended that still counts as running. `gpus`: all GPUs of the node.
 
-    Also records a CUDA fault, and takes a failed GPU out of service.
+    Also records a CUDA fault, and takes a failed GPU out of service. `had`: what the attempt had in its slot; then no
+    neighbour is blamed, since caps keep tasks apart and --retries pays for each end. None: that follows from bookings.
     """
     on = [gpu for gpu in gpus if gpu.facts.uuid in task.gpus]
-    room_mib = on[0].room_mib(is_blind=is_blind)
+    is_slot, room_mib = had is not None, 0
     cap_mib = None if task.cap_mib is None else task.cap_mib * max(task.estimate.processes, 1)
-    had = _had(facts, task, on[0], room_mib, cap_mib, is_blind=is_blind)
+    if had is None:
+        room_mib = on[0].room_mib(is_blind=is_blind)
+        had = _had(facts, task, on[0], room_mib, cap_mib, is_blind=is_blind)
     cap_ratio = None if not cap_mib or task.memory_mib is None else task.memory_mib / cap_mib
     kind, reason = endings.classify(facts, cap_ratio)
     is_job_ending = facts.is_stopped_by_us or facts.is_told_to_save
@@ -47,13 +57,15 @@ def judge(facts: EndFacts, task: Attempt, gpus: Collection[GpuState], *, is_blin
     if is_moved:
         # A program that has saved its state may end with exit code 0.
         return Verdict(kind="unfinished", reason=reason, had=had, is_moved=True)
+    if kind == "device":
+        kind, reason, returned = _judge_device(reason, facts, on, gpus)
+        return Verdict(kind=kind, reason=reason, had=had, returned=returned)
+    if is_slot:
+        return Verdict(kind=kind, reason=reason, had=had)
     if kind in ("gpu memory", "gpu memory likely"):
         return _judge_memory(kind, reason, facts, task, had, room_mib, on)
     if kind in ("failed", "signal") and endings.is_fault(facts):
         return _judge_fault(kind, reason, facts, task, had, on)
-    if kind == "device":
-        kind, reason, returned = judge_device(reason, facts, on, gpus)
-        return Verdict(kind=kind, reason=reason, had=had, returned=returned)
     return Verdict(kind=kind, reason=reason, had=had)
 
 
@@ -92,7 +104,7 @@ def _judge_fault(
     return Verdict(kind=kind, reason=reason, had=had)
 
 
-def judge_device(
+def _judge_device(
     reason: str, facts: EndFacts, its: Sequence[GpuState], gpus: Collection[GpuState]
 ) -> tuple[EndKind, str, tuple[str, ...]]:
     """Return whether the GPU of a task has failed, the reason, and the GPUs (UUIDs) that are back in service.

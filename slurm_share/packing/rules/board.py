@@ -30,7 +30,7 @@ from ..records import (
     WaitingView,
 )
 from ..speed_records import PairRun, PairView, Rate
-from . import blame, endings, place, recover, reservation
+from . import blame, endings, place, recover, reservation, slots
 from .estimate import elastic
 from .estimate.estimator import Estimator
 from .gpu_state import OTHERS_WINDOW_S, GpuState
@@ -39,6 +39,7 @@ from .loads import minute_ratio
 from .policy import Decide, closes_gpu
 from .queue import Queue, WaitingEstimates
 from .room import capacity, usable
+from .slots import Budget, SlotPolicy
 from .speeds import Speeds
 from .undo import alone_most_s
 
@@ -59,8 +60,8 @@ class Board:
     `decide`. An `Attempt` is made by `add`, or by `ended` for a retry; it waits in the queue, runs, and has ended.
 
     A placement policy is a function of a `PackView` that returns actions, by default the class of `place` or `booked`
-    that `settings.policy` names. Runs without --pack have no board, since the GPU of a task is that of its worker:
-    `slots.SlotPolicy`. `estimator` None: no sizes are estimated.
+    that `settings.policy` names. With the policy `slots`, of runs without --pack, the GPU of an attempt is that of its
+    worker, and `start_waiting` and `start_new` take the place of `decide`. `estimator` None: no sizes are estimated.
     """
 
     def __init__(
@@ -78,11 +79,12 @@ class Board:
         software: str = "",
         runs: list[TaskRun] | None = None,
         pairs: list[PairRun] | None = None,
+        budgets: Mapping[str, Budget] | None = None,
     ) -> None:
         """Create a node with idle GPUs and `workers` free workers. `speeds` None: no speeds are known yet. `can_move`:
         tasks save their state on a signal. `policy`: makes the decisions. `unix_s`: Unix time of second 0. `sharing`,
         `software`: of the runs in the user's history. `runs`, `pairs` get what is for the history; None: it is not
-        kept."""
+        kept. `budgets`: with the policy `slots`, GPU -> the memory that its slots divide, for GPUs with caps."""
         self._policy = policy
         self._can_move = can_move
         self.settings = settings
@@ -100,6 +102,9 @@ class Board:
         estimates = WaitingEstimates(estimator, self.speeds, self._models, has_speeds=self._has_speeds)
         self._estimates = estimates
         self.queue = Queue(estimates)
+        self._has_slots = settings.policy == "slots"
+        self.slots = SlotPolicy(budgets or {}, self._gpus, self.queue.waiting, self._running)
+        """Decides in place of `policy` if that is `slots`."""
         self.learner = Learner(
             gpus, self._running, estimator, self.speeds, unix_s=unix_s, sharing=sharing, software=software, runs=runs,
             pairs=pairs,
@@ -186,8 +191,59 @@ class Board:
         fresh = run.again(now_s=run.waits_since_s, tries=run.tries)
         fresh.attempt, fresh.after = run.attempt, run.after
         self.queue.insert(fresh)
-        self.learner.groups.changed(run.gpus, now_s)
+        if not self._has_slots:
+            self.learner.groups.changed(run.gpus, now_s)
         self._is_due = True
+
+    # ---- The policy `slots`: the GPU of an attempt is that of its worker ----
+
+    def add_after_memory(self, ask: TaskAsk, now_s: float, cap_mib: int | None, peak_mib: int | None) -> None:
+        """Put a task into the queue whose last attempt, in an earlier job, ran out of GPU memory under a cap."""
+        made = self.queue.make(ask, now_s, slots.floor_before(cap_mib, peak_mib))
+        made.tries, made.after, made.had_room_mib = Tries(own_memory=1), "gpu memory", cap_mib or 0
+        self.queue.append(made)
+        self.slots.has_larger_caps = True
+
+    def start_waiting(self, gpus: tuple[str, ...], now_s: float) -> Attempt | None:
+        """Start the first waiting attempt that may run in a slot of `gpus`; None: none may, or none waits."""
+        for run in self.queue.in_order():
+            start = self.slots.place(run, gpus, is_blind=self._is_blind)
+            if start is not None:
+                self.withdraw(run.task)
+                run.begin(start, UNKNOWN, now_s)
+                return self._enter(run)
+        return None
+
+    def may_start_new(self, gpus: tuple[str, ...]) -> bool:
+        """Return whether a first attempt may start in a slot of `gpus`."""
+        return not self.slots.is_checking or self.slots.place(slots.FIRST, gpus, is_blind=self._is_blind) is not None
+
+    def start_new(self, ask: TaskAsk, gpus: tuple[str, ...], now_s: float) -> Attempt:
+        """Start a first attempt in a slot, after `may_start_new`. It has the slot's cap, which needs no decision."""
+        run, policy = Attempt(ask=ask, gpus=gpus, started_s=now_s), self.slots
+        self.queue.number(run)
+        start = policy.place(run, gpus, is_blind=self._is_blind) if policy.is_checking else None
+        budget = policy.budgets.get(gpus[0]) if gpus else None
+        if start is not None:
+            run.begin(start, UNKNOWN, now_s)
+        elif budget is not None:
+            run.cap_mib = run.reserved_mib = budget.cap_mib
+        return self._enter(run)
+
+    def _enter(self, run: Attempt) -> Attempt:
+        self._running[run.task] = run
+        for uuid in run.gpus:
+            self._gpus[uuid].running[run.task] = run
+        self.free_workers -= 1
+        return run
+
+    def done(self, run: Attempt, now_s: float) -> None:
+        """Record that an attempt in a slot was done, which needs no judgement."""
+        self._leave(run.task, now_s)
+        run.kind = "done"
+        self.slots.done(run)
+
+    # ---- Samples ----
 
     def sampled(self, gpus: Mapping[str, GpuLoad], tasks: Iterable[TaskSample], taken_s: float, now_s: float) -> None:
         """Record a sample of the node: its GPUs by UUID, and the running tasks. `taken_s`: time of the sample."""
@@ -204,9 +260,10 @@ class Board:
                 dram_ratio=minute_ratio(gpu.dram_percent_windows),
                 problem=gpu.problem or "",
             )
-        for family in self.learner.sampled(gpus, taken_s):
-            self.learned(family)
         self._sampled_s = taken_s
+        if not self._has_slots:
+            for family in self.learner.sampled(gpus, taken_s):
+                self.learned(family)
 
     def sample_task(self, task: int, memory_mib: Mapping[str, int], clients: int, now_s: float) -> None:
         """Record the memory of a running task on each GPU (UUID -> MiB) and its number of CUDA processes.
@@ -216,6 +273,9 @@ class Board:
         run = self._running.get(task)
         if run is None:
             return  # the task ended while the sample was taken
+        if self._has_slots:
+            run.see(memory_mib, clients, now_s)
+            return
         self._is_due = True
         before = (run.memory_mib, run.peak_mib, run.is_flat, run.is_elastic, run.clients, run.due_mib)
         is_first, was_flat = run.memory_mib is None, run.is_flat
@@ -260,7 +320,7 @@ class Board:
     def rate_task(self, task: int, rate: Rate | None, now_s: float) -> None:
         """Record the rate of a running task since its neighbours last changed; None: not known."""
         run = self._running.get(task)
-        if run is None:
+        if run is None or self._has_slots:
             return
         if run.rate != rate:
             run.rate, run.running_view, self._running_views = rate, None, None
@@ -318,7 +378,12 @@ class Board:
     def out_of_service(self, uuid: str, why: str, now_s: float) -> None:
         """Take a GPU out of service: no further task starts there."""
         self._out[uuid] = why
+        self._gpus[uuid].out_by = None
         self.sample_gpu(uuid, now_s, used_mib=None, problem=why)
+
+    def is_out(self, uuid: str) -> bool:
+        """Return whether a GPU is out of service."""
+        return uuid in self._out
 
     @property
     def unusable(self) -> frozenset[str]:
@@ -377,7 +442,10 @@ class Board:
         run.set_paused(facts.now_s, is_paused=False)
         run.seconds = max(facts.now_s - run.started_s - run.paused_s, 0.0)
         run.why, run.is_retried = coming.why, coming.is_retried
-        if run.kind in endings.MEMORY_KINDS:
+        if self._has_slots and verdict is not None:
+            run.why = verdict.reason
+            coming = self.slots.ended(run, coming)
+        elif run.kind in endings.MEMORY_KINDS:
             run.needs_mib = coming.floor_mib or None
         if run.kind == "done":
             insort(self._durations, facts.now_s - run.started_s)
@@ -385,8 +453,9 @@ class Board:
                 self._vacant.append(run)
         elif run.kind == "device":
             self._out.update(dict.fromkeys(run.gpus, run.why))
-        self.queue.ended(run, coming, facts.now_s)
-        self.learner.ended(run, facts, cpu_cores)
+        if not self._has_slots:
+            self.queue.ended(run, coming, facts.now_s)
+            self.learner.ended(run, facts, cpu_cores)
         if verdict is not None:
             for uuid in verdict.returned:
                 self._out.pop(uuid, None)
@@ -397,10 +466,14 @@ class Board:
 
     def _judge(self, run: Attempt, facts: EndFacts) -> tuple[blame.Verdict, recover.RetryDecision]:
         """Return how an attempt ended that still counts as running, and what follows."""
-        verdict = blame.judge(facts, run, self._gpus.values(), is_blind=self._is_blind)
+        had = self.slots.had(run, facts.log_tail) if self._has_slots else None
+        verdict = blame.judge(facts, run, self._gpus.values(), is_blind=self._is_blind, had=had)
         if verdict.is_moved:
             return verdict, recover.after_move(self.facts[run.gpus[0]].index, run.tries, run.floor_mib)
-        largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
+        if self._has_slots:
+            largest = self.slots.largest_mib
+        else:
+            largest = max((capacity(one.facts) for one in self._gpus.values() if not one.is_out), default=0)
         end = recover.AttemptEnd(
             verdict.kind, verdict.reason, verdict.had, run.tries, run.floor_mib, self.settings, largest
         )  # fmt: skip

@@ -6,7 +6,7 @@ A task is given up if tasks like it ran out of memory with a whole GPU to themse
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -59,6 +59,10 @@ class Queue:
     def first(self) -> Attempt | None:
         return self._waiting[self._order[0][1]] if self._order else None
 
+    def in_order(self) -> Iterator[Attempt]:
+        """Return the waiting attempts in their order; do not change the queue meanwhile."""
+        return (self._waiting[task] for _, task in self._order)
+
     def window(self, most: int) -> list[Attempt]:
         """Return the attempts that one decision considers."""
         return [self._waiting[task] for _, task in self._order[:most]]
@@ -73,9 +77,13 @@ class Queue:
 
     def append(self, attempt: Attempt) -> None:
         """Put a first attempt at the end."""
+        self.number(attempt)
+        self.insert(attempt)
+
+    def number(self, attempt: Attempt) -> None:
+        """Give a first attempt the place at the end, which its retries keep."""
         attempt.seq = self._next_seq
         self._next_seq += 1
-        self.insert(attempt)
 
     def insert(self, attempt: Attempt) -> None:
         """Put an attempt in its place."""

@@ -7,14 +7,16 @@ starts on that GPU only if the sum of all caps fits, so no task loses memory wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...node.records import MemoryUse
 from ..attempt import Attempt
-from ..records import EndFacts, EndKind, GpuFacts, Growth, PackSettings, Tries
-from . import blame, endings, recover
+from ..decision_records import Start
+from ..records import Growth, PackSettings, TaskAsk, Tries
+from . import endings, log_messages, recover
 from .gpu_state import GpuState
 from .room import UNKNOWN_MIB
 
@@ -28,7 +30,7 @@ RESERVE = 0.02
 """Part of a memory kept free for driver and fragmentation, as in `Settings.memory_reserve_percent`."""
 
 
-def settings_of(retries: int) -> PackSettings:
+def slot_settings(retries: int) -> PackSettings:
     """Return how the failures of a plain run are retried: --retries pays for all of them."""
     return PackSettings(policy="slots", retries=retries, oom_retries=ALONE_AFTER, pays="retries", growth=GROWTH)
 
@@ -50,72 +52,50 @@ class Budget(Struct, frozen=True):
         return self.cap_mib * self.slots > self.total_mib
 
 
-class RetryNeed(Struct, frozen=True):
-    """The need of a task that earlier attempts have shown."""
-
-    tries: Tries = Tries()
-    floor_mib: int = 0
-    """Its known least need; 0: it has not run out of memory."""
-    wants_alone: bool = False
-    """Its next attempt gets a GPU without other tasks of the run."""
-    cap_mib: int | None = None
-    """Largest cap under which it ran out of memory; None: there was no cap."""
-
-    @property
-    def failures(self) -> int:
-        """Return the number of attempts that ran out of GPU memory."""
-        return self.tries.own_memory
-
-    @property
-    def known_mib(self) -> int | None:
-        """Return its known least need; None: no attempt has shown one."""
-        return self.floor_mib if self.floor_mib > self.failures else None  # `recover.floor` rises by at least 1
+def known_mib(attempt: Attempt) -> int | None:
+    """Return the known least need of an attempt; None: no attempt before it has shown one."""
+    failures = attempt.tries.own_memory
+    return attempt.floor_mib if attempt.floor_mib > failures else None  # `recover.floor` rises by at least 1
 
 
-class Allowance(Struct, frozen=True):
-    """The memory that an attempt may use on a GPU."""
-
-    cap_mib: int | None
-    """None: no cap."""
-    booked_mib: int
-    """Its part of the sum of all caps."""
-    is_alone: bool = False
-    """True: no other task of the launcher runs on the GPU."""
-
-
-def need_of(attempt: Attempt) -> RetryNeed:
-    """Return what the attempts before this one have shown."""
-    return RetryNeed(attempt.tries, attempt.floor_mib, attempt.wants_alone, attempt.had_room_mib or None)
-
-
-def need_from_before(cap_mib: int | None, peak_mib: int | None) -> RetryNeed:
-    """Return the need of a task whose last attempt, in an earlier job, ran out of GPU memory under a cap."""
+def floor_before(cap_mib: int | None, peak_mib: int | None) -> int:
+    """Return the least need of a task whose last attempt, in an earlier job, ran out of GPU memory under a cap."""
     had = recover.AttemptMemory(
         reserved_mib=cap_mib or 0, cap_mib=cap_mib, peak_mib=peak_mib, room_mib=0, is_alone=False, by_user=False,
         wanted_mib=peak_mib,
     )  # fmt: skip
-    return RetryNeed(Tries(own_memory=1), recover.floor(had, 0, GROWTH), cap_mib=cap_mib)
+    return recover.floor(had, 0, GROWTH)
 
 
-def allowance(budget: Budget, need: RetryNeed) -> Allowance:
-    """Return the allowance of a task's next attempt on a GPU.
+def start_with_cap(attempt: Attempt, gpu: str, budget: Budget) -> Start:
+    """Return the start of an attempt on a GPU with caps: its cap, and its part of the sum of all caps.
 
     The first attempt has the slot's cap, the next one a larger cap. An attempt has the GPU alone if the larger cap was
     too small too, or would leave no room for another task.
     """
-    if need.failures == 0:
-        return Allowance(budget.cap_mib, budget.cap_mib)
-    larger = max(int(GROWTH.silent * budget.cap_mib), need.floor_mib)
-    if not need.wants_alone and larger + budget.cap_mib <= budget.total_mib:
-        return Allowance(larger, larger)
-    return Allowance(None if budget.is_whole else budget.total_mib, budget.total_mib, is_alone=True)
+    cap_mib: int | None = budget.cap_mib
+    booked_mib, is_alone = budget.cap_mib, False
+    if attempt.tries.own_memory:
+        larger_mib = max(int(GROWTH.silent * budget.cap_mib), attempt.floor_mib)
+        if not attempt.wants_alone and larger_mib + budget.cap_mib <= budget.total_mib:
+            cap_mib = booked_mib = larger_mib
+        else:
+            cap_mib, booked_mib = None if budget.is_whole else budget.total_mib, budget.total_mib
+            is_alone = attempt.wants_alone or cap_mib != budget.cap_mib
+    return _start(attempt, (gpu,), booked_mib, cap_mib, is_alone=is_alone)
 
 
-def fits(budget: Budget, booked_mib: Sequence[int], wanted: Allowance) -> bool:
+def _start(attempt: Attempt, gpus: tuple[str, ...], booked_mib: int, cap_mib: int | None, *, is_alone: bool) -> Start:
+    return Start(
+        task=attempt.task, gpus=gpus, reserve_mib=booked_mib, cap_mib=cap_mib, is_alone=is_alone, why="in a slot"
+    )
+
+
+def fits(budget: Budget, booked_mib: Sequence[int], start: Start) -> bool:
     """Return whether an attempt may start on a GPU with these bookings; always True on an empty GPU."""
     if not booked_mib:
         return True
-    return not wanted.is_alone and sum(booked_mib) + wanted.booked_mib <= budget.total_mib
+    return not start.is_alone and sum(booked_mib) + start.reserve_mib <= budget.total_mib
 
 
 def need_mib(own_peak_mib: int | None, peaks_mib: Sequence[int]) -> int | None:
@@ -142,156 +122,189 @@ def has_room(need: int | None, room: MemoryUse | None, running: int) -> bool:
 
 
 class SlotPolicy:
-    """Caps, waiting and retries of the tasks of one node whose workers have fixed GPUs."""
+    """Which attempts may start in the slots of a node's GPUs, with which cap, and what ends say about the caps.
+
+    Part of a `Board`, whose GPUs, queue and running attempts it sees.
+    """
 
     def __init__(
-        self, budgets: Mapping[int, Budget], gpus: Iterable[GpuFacts], retries: int, *, has_known: bool
+        self,
+        budgets: Mapping[str, Budget],
+        gpus: Mapping[str, GpuState],
+        waiting: Mapping[int, Attempt],
+        running: Mapping[int, Attempt],
     ) -> None:
-        """`budgets`: GPU position -> its budget, for GPUs with caps. `gpus`: of the workers, with an empty UUID if the
-        driver does not list it. `has_known`: tasks ran out of memory in an earlier job."""
-        self.settings = settings_of(retries)
+        """`budgets`: GPU (UUID) -> its budget, for GPUs with caps."""
         self.budgets = budgets
-        self.gpus = {facts.index: GpuState(facts) for facts in gpus}
-        """Position -> whether it is in service. `problem`: its daemon has ended, or it has failed."""
-        self.crowded: set[int] = set()
+        self._gpus = gpus
+        self._waiting = waiting
+        self._running = running
+        self.crowded: set[str] = set()
         """GPUs on which a task ran out of memory below its cap. Tasks start there only if enough memory is free."""
-        self.reserved: int | None = None
+        self.reserved: str | None = None
         """The GPU kept free for an attempt that needs more memory than a slot's cap."""
-        self.has_larger_caps = has_known
+        self.has_larger_caps = False
         """True: attempts may have a larger cap than their slot's."""
         self.too_small = 0
         """Attempts that ran out of memory under the cap of their slot."""
         self.done_under_cap = 0
         self._assumed_mib = 0
         """Assumed least need of a first attempt while most tasks have run out of memory under the caps of the slots."""
+        self._peak_mib = 0
+        """Largest peak of an attempt that has ended; 0: not known."""
 
     # ---- The next start ----
 
-    def expected(self, need: RetryNeed) -> RetryNeed:
-        """Return the known need of an attempt; for a first attempt, the need learned from other tasks."""
-        if need.failures == 0 and self.is_too_small:
-            return RetryNeed(Tries(own_memory=1), self._assumed_mib)
-        return need
+    @property
+    def is_checking(self) -> bool:
+        """Return whether a first attempt needs a decision: some task has run out of GPU memory."""
+        return self.has_larger_caps or bool(self.crowded) or self.reserved is not None
 
     @property
     def is_too_small(self) -> bool:
         """Return whether first attempts should have a larger cap than the slot's."""
         return self.too_small >= LEARN_AFTER and self.too_small > self.done_under_cap
 
-    def larger_allowance(self, gpu: int | None, need: RetryNeed) -> Allowance | None:
-        """Return the allowance of an attempt; None: the cap of its slot."""
+    def place(self, attempt: Attempt, gpus: tuple[str, ...], *, is_blind: bool = False) -> Start | None:
+        """Return the start of an attempt in a slot of `gpus`, the GPU of a worker; None: it has to wait.
+
+        `gpus` is empty for a worker without a GPU. `is_blind`: the driver gives no figures.
+        """
+        gpu = gpus[0] if gpus else None
+        there = self._on(gpu)
         budget = None if gpu is None else self.budgets.get(gpu)
-        if budget is None or not self.has_larger_caps:
-            return None
-        allowed = allowance(budget, self.expected(need))
-        return None if allowed.cap_mib == budget.cap_mib else allowed
+        if gpu is not None and budget is not None:
+            start = self._start_with_cap(attempt, gpu, budget, there)
+            needs_room = gpu in self.crowded and not attempt.tries.own_memory
+        else:
+            start = self._start_without_cap(attempt, gpus, there)
+            is_retry = attempt.after in endings.MEMORY_KINDS and not attempt.wants_alone
+            needs_room = is_retry or (gpu in self.crowded and not attempt.wants_alone)
+        if start is None or gpu is None or not needs_room:
+            return start
+        peaks = [self._peak_mib, *(one.gpu_peak_mib or 0 for one in self._running.values())]
+        use = None if is_blind else _use(self._gpus[gpu], there)
+        return start if has_room(need_mib(known_mib(attempt), peaks), use, len(there)) else None
 
-    def has_cap_for(self, gpu: int, need: RetryNeed, there: Sequence[Allowance | None], waiting: int) -> bool:
-        """Return whether the cap of an attempt fits on its GPU. `there`: the allowances of the tasks on it.
+    def slot_start(self, gpu: str) -> Start | None:
+        """Return the start of a first attempt on a GPU with caps if that differs from its slot's; None: it does not."""
+        budget = self.budgets.get(gpu)
+        start = None if budget is None else start_with_cap(self._expected(FIRST), gpu, budget)
+        return None if start is None or budget is None or start.cap_mib == budget.cap_mib else start
 
-        `waiting`: the most failures of one task that waits to run again.
-        """
-        budget = self.budgets[gpu]
+    def _on(self, gpu: str | None) -> Collection[Attempt]:
+        if gpu is not None:
+            return self._gpus[gpu].running.values()
+        return [one for one in self._running.values() if not one.gpus]
+
+    def _expected(self, attempt: Attempt) -> Attempt:
+        """Return an attempt with its known need; a first attempt with the need learned from other tasks."""
+        if attempt.tries.own_memory or not self.is_too_small:
+            return attempt
+        return Attempt(ask=attempt.ask, tries=Tries(own_memory=1), floor_mib=self._assumed_mib)
+
+    def _start_with_cap(self, attempt: Attempt, gpu: str, budget: Budget, there: Collection[Attempt]) -> Start | None:
+        """Return the start of an attempt if its cap fits on its GPU, on which the attempts `there` run."""
         if not self.has_larger_caps:
-            return True
-        expected = self.expected(need)
-        allowed = allowance(budget, expected)
-        most = waiting if gpu == self.reserved else 0
-        if most > expected.failures and (expected.failures == 0 or most >= ALONE_AFTER):
-            return False  # the GPU is kept for an attempt that waits for more of it
-        if allowed.is_alone and budget.total_mib < self._largest_mib():
-            return False
-        if expected.failures == 0 and all(one is None for one in there):
-            return True
-        return fits(budget, [budget.cap_mib if one is None else one.booked_mib for one in there], allowed)
+            return _start(attempt, (gpu,), budget.cap_mib, budget.cap_mib, is_alone=attempt.wants_alone)
+        expected = self._expected(attempt)
+        failures = expected.tries.own_memory
+        start = start_with_cap(expected, gpu, budget)
+        most = self.failures_waiting() if gpu == self.reserved else 0
+        if most > failures and (failures == 0 or most >= ALONE_AFTER):
+            return None  # the GPU is kept for an attempt that waits for more of it
+        if start.is_alone and budget.total_mib < self._largest_mib():
+            return None
+        if failures == 0 and all(one.cap_mib == budget.cap_mib for one in there):
+            return start
+        return start if fits(budget, [one.reserved_mib for one in there], start) else None
 
-    def may_try_without_cap(self, gpu: int | None, need: RetryNeed, running: int) -> bool:
-        """Return whether an attempt may start on a GPU without caps, as far as tasks that want one alone allow it."""
-        if need.wants_alone:
-            return gpu == self.reserved and running == 0
-        return self.reserved is None or gpu != self.reserved
+    def _start_without_cap(self, attempt: Attempt, gpus: tuple[str, ...], there: Collection[Attempt]) -> Start | None:
+        """Return the start of an attempt on a GPU without caps, as far as attempts that want one alone allow it."""
+        is_reserved = (gpus[0] if gpus else None) == self.reserved
+        may_start = is_reserved and not there if attempt.wants_alone else self.reserved is None or not is_reserved
+        return _start(attempt, gpus, 0, None, is_alone=attempt.wants_alone) if may_start else None
 
-    def reserve(self, waiting: int, busy: Sequence[int | None]) -> None:
-        """Reserve the GPU with the fewest tasks while an attempt waits for more memory than a slot's cap.
+    def failures_waiting(self) -> int:
+        """Return the most out-of-GPU-memory attempts of one task, among the tasks that wait."""
+        return max((one.tries.own_memory for one in self._waiting.values()), default=0)
 
-        `busy`: the GPU of each running task.
-        """
-        if waiting < (1 if self.budgets else ALONE_AFTER):
+    def reserve(self) -> None:
+        """Reserve the GPU with the fewest tasks while an attempt waits for more memory than a slot's cap."""
+        unusable = {uuid for uuid, gpu in self._gpus.items() if gpu.is_out or gpu.problem}
+        if self.failures_waiting() < (1 if self.budgets else ALONE_AFTER):
             self.reserved = None
-        elif self.reserved is None or self.reserved in self.unusable:
-            gpus = self.gpus.keys() - self.unusable
+        elif self.reserved is None or self.reserved in unusable:
+            gpus = [uuid for uuid in self._gpus if uuid not in unusable]
             if self.budgets:
                 largest = self._largest_mib()
-                gpus = {gpu for gpu in gpus if gpu in self.budgets and self.budgets[gpu].total_mib == largest}
-            self.reserved = min(sorted(gpus), key=busy.count, default=None)
+                gpus = [uuid for uuid in gpus if uuid in self.budgets and self.budgets[uuid].total_mib == largest]
+            self.reserved = min(gpus, key=lambda uuid: len(self._gpus[uuid].running), default=None)
 
     def _largest_mib(self) -> int:
-        found = (one.total_mib for gpu, one in self.budgets.items() if gpu not in self.unusable)
+        found = (one.total_mib for uuid, one in self.budgets.items() if not self._gpus[uuid].problem)
         return max(found, default=0)
 
     # ---- An end ----
 
-    @property
-    def unusable(self) -> set[int]:
-        """Return the GPUs on which no task starts."""
-        return {place for place, gpu in self.gpus.items() if gpu.is_out or gpu.problem}
+    def has_larger_cap(self, run: Attempt) -> bool:
+        """Return whether an attempt has another cap than its slot's."""
+        budget = self.budgets.get(run.gpus[0]) if run.gpus else None
+        return budget is not None and run.cap_mib != budget.cap_mib
 
-    def fail(self, place: int, problem: str) -> None:
-        """Take a GPU out of service that is broken by the driver's own report."""
-        gpu = self.gpus[place]
-        gpu.is_out, gpu.out_by, gpu.problem = True, None, gpu.problem or problem
-
-    def judge(self, facts: EndFacts, place: int | None, cap_ratio: float | None) -> tuple[EndKind, str]:
-        """Return how an attempt ended, and the reason. Takes a failed GPU out of service, or gives others back to it.
-
-        `place`: its GPU. `cap_ratio`: see `endings.classify`.
-        """
-        kind, reason = endings.classify(facts, cap_ratio)
-        if kind == "device":
-            its = [] if place is None else [self.gpus[place]]
-            kind, reason, _ = blame.judge_device(reason, facts, its, self.gpus.values())
-        return kind, reason
-
-    def had(
-        self, gpu: int | None, need: RetryNeed, allowed: Allowance | None, peak_mib: int | None, wanted_mib: int | None
-    ) -> recover.AttemptMemory:
-        """Return the memory that an attempt had. `allowed`: None: the cap of its slot."""
-        budget = None if gpu is None else self.budgets.get(gpu)
-        is_alone = need.wants_alone if allowed is None else allowed.is_alone
-        cap_mib = allowed.cap_mib if allowed is not None else None if budget is None else budget.cap_mib
+    def had(self, run: Attempt, log_tail: bytes) -> recover.AttemptMemory:
+        """Return the memory that an attempt had. `log_tail`: the end of its log."""
+        budget = self.budgets.get(run.gpus[0]) if run.gpus else None
         if budget is None:
-            room_mib = UNKNOWN_MIB if is_alone else 0
-        elif budget.is_overcommitted and not is_alone:
+            room_mib = UNKNOWN_MIB if run.is_alone else 0
+        elif budget.is_overcommitted and not run.is_alone:
             room_mib = 0  # other tasks may have had its memory
         else:
-            room_mib = budget.cap_mib if allowed is None else allowed.booked_mib
+            room_mib = run.reserved_mib
         return recover.AttemptMemory(
-            reserved_mib=cap_mib or 0,
-            cap_mib=cap_mib,
-            peak_mib=peak_mib,
+            reserved_mib=run.cap_mib or 0,
+            cap_mib=run.cap_mib,
+            peak_mib=run.gpu_peak_mib,
             room_mib=room_mib,
-            is_alone=is_alone,
+            is_alone=run.is_alone,
             by_user=False,
-            wanted_mib=wanted_mib,
+            wanted_mib=log_messages.wanted_mib(log_tail, run.gpu_peak_mib) or run.gpu_peak_mib,
         )
 
-    def recover(self, kind: EndKind, need: RetryNeed, had: recover.AttemptMemory) -> recover.RetryDecision:
-        """Return what follows from the end of an attempt, as `recover.recover` decides."""
-        has_all_caps = self.gpus.keys() <= set(self.budgets) and bool(self.budgets)
-        largest_mib = max(one.total_mib for one in self.budgets.values()) if has_all_caps else UNKNOWN_MIB
-        return recover.recover(
-            recover.AttemptEnd(kind, "", had, need.tries, need.floor_mib, self.settings, largest_mib)
-        )
+    @property
+    def largest_mib(self) -> int:
+        """Return the memory that the largest GPU gives to one task; UNKNOWN_MIB: not every GPU has caps."""
+        has_all_caps = self._gpus.keys() <= set(self.budgets) and bool(self.budgets)
+        return max(one.total_mib for one in self.budgets.values()) if has_all_caps else UNKNOWN_MIB
 
-    def learn(self, gpu: int | None, allowed: Allowance | None, floor_mib: int) -> bool:
-        """Learn from an attempt that ran out of GPU memory; return whether first attempts now begin with more."""
-        budget = None if gpu is None else self.budgets.get(gpu)
-        if gpu is not None and (budget is None or (allowed is None and budget.is_overcommitted)):
-            self.crowded.add(gpu)
-        if budget is None or allowed is not None:
-            return False
-        self.has_larger_caps = True
-        was_too_small = self.is_too_small
-        self.too_small += 1
-        self._assumed_mib = max(self._assumed_mib, floor_mib)
-        return self.is_too_small and not was_too_small
+    def done(self, run: Attempt) -> None:
+        """Record an attempt that was done."""
+        self._peak_mib = max(run.gpu_peak_mib or 0, self._peak_mib)
+        self.done_under_cap += not self.has_larger_cap(run)
+
+    def ended(self, run: Attempt, coming: recover.RetryDecision) -> recover.RetryDecision:
+        """Learn from an attempt that was not done; return what follows from its end."""
+        self._peak_mib = max(run.gpu_peak_mib or 0, self._peak_mib)
+        if run.kind not in endings.MEMORY_KINDS:
+            return coming
+        if self.has_larger_cap(run):
+            return replace(coming, wants_alone=True)
+        budget = self.budgets.get(run.gpus[0]) if run.gpus else None
+        if run.gpus and (budget is None or budget.is_overcommitted):
+            self.crowded.add(run.gpus[0])
+        if budget is not None:
+            self.has_larger_caps = True
+            self.too_small += 1
+            self._assumed_mib = max(self._assumed_mib, coming.floor_mib)
+        return coming
+
+
+FIRST = Attempt(ask=TaskAsk(task=-1))
+"""Stands for any first attempt."""
+
+
+def _use(gpu: GpuState, there: Iterable[Attempt]) -> MemoryUse | None:
+    """Return the memory of a GPU at the last sample; None: not known."""
+    if gpu.used is None or gpu.facts.total_mib is None:
+        return None
+    return MemoryUse(gpu.facts.total_mib, gpu.used, tuple(one.gpu_now_mib or 0 for one in there))

@@ -7,7 +7,7 @@ starts in a worker if its daemon has ended. The plugin refuses tasks of a step f
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from ...share import Host, Slot, registry
 
@@ -18,7 +18,8 @@ AGAIN_S = 0.5
 class Daemons:
     """Check the daemons of slots before a task starts, at most once every AGAIN_S seconds."""
 
-    def __init__(self, slots: Sequence[Slot | None]) -> None:
+    def __init__(self, slots: Mapping[str, Slot | None]) -> None:
+        """`slots`: GPU (UUID) -> one of its slots; None: its tasks need no daemon."""
         self._slots = slots
         self._checked: dict[str, tuple[float, str | None]] = {}
 
@@ -26,9 +27,9 @@ class Daemons:
         """Drop the cached results, because a task has failed and its daemon may have ended."""
         self._checked.clear()
 
-    def why_gone(self, place: int) -> str | None:
-        """Return why the daemon of a slot is not alive; None: it is, or the slot has no daemon."""
-        slot = self._slots[place]
+    def why_gone(self, gpu: str) -> str | None:
+        """Return why the daemon of a GPU is not alive; None: it is, or there is no daemon."""
+        slot = self._slots[gpu]
         if slot is None or slot.mps_directory is None:
             return None
         checked, why = self._checked.get(slot.mps_directory, (-AGAIN_S, None))

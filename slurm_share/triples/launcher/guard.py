@@ -37,7 +37,7 @@ from ..rules import deal, outcomes, together
 from . import leftovers, pauses, task_process, watchdog
 from . import node as nodes
 from .claims import Claims
-from .feeder import Feeder, known_needs
+from .feeder import Feeder
 from .loop import COMMAND_SIGNALS, SIGNALS, STOPS, Loop
 from .node import Node
 from .strategy import LauncherState
@@ -85,13 +85,12 @@ def launch_node(
                 say(f"told to end before any task was started on {node.name}")
                 nodes.tell_failed(run, folder, environ, "its launcher was told to end")
                 return 1
-            ranks, known = range(node.first_rank, node.last_rank + 1), known_needs(out_of_memory)
             table = Table(len(node.workers))
             shared = LauncherState(
                 run=run,
                 folder=folder,
                 node=node,
-                feeder=Feeder(run, ranks, done, _claims(run, folder, node), known),
+                feeder=Feeder(run, range(node.first_rank, node.last_rank + 1), done, _claims(run, folder, node)),
                 results=results,
                 events=EventLog(node.folder, node.job),
                 table=table,

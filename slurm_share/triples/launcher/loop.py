@@ -361,7 +361,7 @@ class Loop:
             self.problem_deadline = None
             task.pid = begun.pid
             self.running[task.pid] = task
-            self.rates.began(self.strategy.gpus(task))
+            self.rates.began(task.gpus)
             if begun.is_on_its_cores != self.is_on_its_cores[task.worker]:
                 self._note_cores(task.worker, is_on_them=begun.is_on_its_cores)
             if self.stopping is not None:
@@ -527,7 +527,7 @@ class Loop:
             signal=number,
             peak_gpu_mib=task.gpu_peak_mib,
             gpu_cap_mib=task.cap_mib,
-            gpu_booked_mib=task.start_mib if task.gpus else UNSET,
+            gpu_booked_mib=UNSET if self.run.pack is None else task.start_mib,
             gpu_needs_mib=UNSET if task.needs_mib is None else task.needs_mib,
             units=task.units,
             rate_per_s=task.rate_per_s,

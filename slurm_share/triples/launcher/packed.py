@@ -12,12 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from msgspec import UNSET
-from msgspec.structs import replace
 
 from ... import packing
 from ...core.text import fold, fold_some
 from ..records import Outcome
-from ..rules import deal, outcomes
+from ..rules import deal
 from ..rules.account import OUTCOME_TEXTS
 from . import strategy, task_process
 from .daemons import Daemons
@@ -81,14 +80,13 @@ class PackStrategy(strategy.Strategy):
         self.pack = run.pack
         self.specs = shared.specs
         self.sampler = Sampler(self.running, has_gpus=True, host=shared.host)
-        self.daemons = Daemons(node.gpu_slots)
+        self.daemons = Daemons(dict(zip([one.uuid for one in node.gpu_facts], node.gpu_slots, strict=True)))
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
         self.log = PackLog(say)
         self._cwd = Path(run.cwd)
         self._place = {facts.uuid: facts.index for facts in node.gpu_facts}
         self._only_mps = [facts.index for facts in node.gpu_facts if facts.takes_only_mps]
         """GPUs that take MPS clients only, by position."""
-        self._zero = time.monotonic()
         unix_s = shared.events.unix_s = time.time()
         self.learning = PackLearning(run.pack, node, shared.events, self.common, unix_s, self.log.tell)
         self.board = packing.Board(
@@ -123,20 +121,13 @@ class PackStrategy(strategy.Strategy):
         self._given_up: list[strategy.GivenUp] = []
         self._attempts: dict[int, int] = {}
         """Task -> the number of its next attempt, from the second on."""
-        self._is_host_crowded = False
-        self._host_peak_mib = 0
-        """Largest peak of a task that ran out of host memory; 0: not known."""
-        self._sample_at = 0.0
-
-    def _now(self) -> float:
-        return time.monotonic() - self._zero
 
     # ---- The next start ----
 
     def next(self, free: deque[int], idle: list[int]) -> tuple[int, packing.Attempt] | None:
         while free:
-            now = self._now()
-            if self._is_host_crowded and not self._has_host_room():
+            now = self.now()
+            if self.lacks_host_memory():
                 return None
             if not self._ready:
                 self._take_new(now)
@@ -144,16 +135,10 @@ class PackStrategy(strategy.Strategy):
             if not self._ready:
                 return None
             task, why = self._ready.popleft()
-            if self._has_daemon(task, now):
+            if self._may_start(task, now):
                 self.log.started(task.task, why)
                 return self._worker_for(task, free), task
         return None
-
-    def _has_host_room(self) -> bool:
-        """Return whether the host has memory for one more task as large as the largest that ran out of it."""
-        tasks = list(self.running.values())
-        need = packing.need_mib(None, [self._host_peak_mib])
-        return packing.has_room(need, self.sampler.host(tasks), len(self.running) + len(self.starting))
 
     def _take_new(self, now: float) -> None:
         """Take new tasks for the board's window; if nodes share the list, one task that `Board.takes` chooses."""
@@ -226,7 +211,7 @@ class PackStrategy(strategy.Strategy):
         return deal.argv_of(self.run, self.shared.lines, task)
 
     def _decide(self, now: float) -> None:
-        self._take_sample(now)
+        self.take_sample(now)
         if not self._sample_at and now < FIRST_SAMPLE_S:
             return
         for action in self.decider.decide(now):
@@ -254,30 +239,14 @@ class PackStrategy(strategy.Strategy):
         return self.undo.paused
 
     def resume_all(self) -> None:
-        self.undo.resume_all(self._now())
+        self.undo.resume_all(self.now())
 
-    def _has_daemon(self, task: packing.Attempt, now: float) -> bool:
-        """Return whether the daemons of a start's GPUs are alive; else take the GPU out and put the task back."""
-        for uuid in task.gpus:
-            why = self.daemons.why_gone(self._place[uuid])
-            if why is not None:
-                self._put_out(uuid, why, now)
-                self._drop_start(task.task, now)
-                return False
-        return True
-
-    def _put_out(self, uuid: str, why: str, now: float) -> None:
-        before = self.board.unusable
-        self.board.out_of_service(uuid, why, now)
-        self._say_changes(before, why)
-
-    def _say_changes(self, before: frozenset[str], why: str) -> None:
-        """Log which GPUs have left the service, or are back in it. `before`: those that were out of it."""
-        now = self.board.unusable
-        for place in sorted(self._place[uuid] for uuid in now - before):
-            self.say(f"{why}; no further task starts on GPU {place} of {self.node.name}")
-        for place in sorted(self._place[uuid] for uuid in before - now):
-            self.say(f"GPU {place} of {self.node.name} is in service again: {why}")
+    def _may_start(self, task: packing.Attempt, now: float) -> bool:
+        """Return whether the daemons of a start's GPUs are alive; else put the task back."""
+        if all(self.has_daemon(uuid, now) for uuid in task.gpus):
+            return True
+        self._drop_start(task.task, now)
+        return False
 
     def _worker_for(self, task: packing.Attempt, free: deque[int]) -> int:
         """Take a free worker, preferably one with a slot on the start's GPU, so that `slurm-share status` is right."""
@@ -300,73 +269,34 @@ class PackStrategy(strategy.Strategy):
     # ---- An end ----
 
     def judge(self, task: packing.Attempt, facts: packing.EndFacts) -> tuple[Outcome, str]:
-        after = self._end(task, facts)
+        outcome, why = super().judge(task, facts)
         hung = self.hangs.why_ended(task.task)
-        if hung and after.kind in ("signal", "failed"):
+        if hung and task.kind in ("signal", "failed"):
             return "failed", hung
-        outcome = outcomes.OUTCOMES[after.kind]
-        return outcome, after.why.removeprefix(f"{OUTCOME_TEXTS[outcome]} ")
-
-    def _end(self, task: packing.Attempt, facts: packing.EndFacts) -> packing.Attempt:
-        now = self._now()
-        self._take_sample(now)
-        is_failed = facts.was_started and facts.code != 0
-        if is_failed:
-            self.daemons.clear()
-        gone = [uuid for uuid in task.gpus if is_failed and self.daemons.why_gone(self._place[uuid]) is not None]
-        seconds = max(time.monotonic() - task.clock, 1e-3)
-        facts = replace(self.sampler.with_sample(facts, task.gpus), now_s=now, is_daemon_lost=bool(gone))
-        cores = None if task.cpu_s is None else round(task.cpu_s / seconds, 3)
-        before = self.board.unusable
-        after = self.board.ended(facts, cores)
-        self._say_changes(before, f"task {facts.task}: {after.why.removesuffix('; runs again')}")
-        for uuid in gone:
-            self._put_out(uuid, self.daemons.why_gone(self._place[uuid]) or "its MPS daemon is gone", now)
-        return after
+        return outcome, why.removeprefix(f"{OUTCOME_TEXTS[outcome]} ")
 
     def finished(self, task: packing.Attempt, outcome: Outcome) -> bool:
-        number, after = task.task, task
-        if number in self.board.running:
-            is_started = outcome != "not started"
-            code = 0 if outcome == "done" else None
-            self._end(task, packing.EndFacts(task=number, now_s=0.0, code=code, was_started=is_started))
+        number, is_again = task.task, super().finished(task, outcome)
         self.hangs.drop(number)
         self.undo.ended(number)
         if self.tuning is not None:
-            self.tuning.ended(task, self._now(), is_done=after.kind == "done")
+            self.tuning.ended(task, self.now(), is_done=task.kind == "done")
         if self.shares is not None:
             self.shares.ended(number, time.time())
-        if after.kind not in ("done", "saved", "unfinished") or (after.kind != "done" and after.is_retried):
-            again = "; it runs again" if after.is_retried and "again" not in after.why else ""
-            self.log.tell(f"task {number} {after.why}{again}")
-        if outcome == "host memory":
-            self._host_peak_mib = max(task.rss_mib or 0, self._host_peak_mib)
-            self._is_host_crowded = self.sampler.watch_host = True
-        if not after.is_retried:
+        if task.kind not in ("done", "saved", "unfinished") or (task.kind != "done" and task.is_retried):
+            again = "; it runs again" if task.is_retried and "again" not in task.why else ""
+            self.log.tell(f"task {number} {task.why}{again}")
+        if is_again:
+            self._attempts[number] = task.attempt + 1
+        elif not task.is_retried:
             self._attempts.pop(number, None)
-            return False
-        if self.feeder.closed:
-            return False
-        self._attempts[number] = task.attempt + 1
-        return True
-
-    def gpus(self, task: packing.Attempt) -> tuple[str, ...]:
-        return task.gpus
+        return is_again
 
     def kind_of_work(self, task: packing.Attempt) -> str | None:
         return task.family or None
 
-    def rated(self, task: packing.Attempt, rate: packing.Rate | None) -> None:
-        self.board.rate_task(task.task, rate, self._now())
-
-    def speed_ratio(self, task: packing.Attempt) -> float | None:
-        return task.relative_speed()
-
-    def rate_alone(self, task: packing.Attempt) -> packing.Rate | None:
-        return task.rate_alone
-
     def put_back(self, task: packing.Attempt) -> None:
-        self._drop_start(task.task, self._now())
+        self._drop_start(task.task, self.now())
 
     def _drop_start(self, task: int, now: float) -> None:
         self.board.put_back(task, now)
@@ -381,15 +311,11 @@ class PackStrategy(strategy.Strategy):
 
     @property
     def waiting(self) -> int:
-        return 0 if self.feeder.closed else len(self.board.waiting) + len(self._ready)
-
-    def left(self) -> int | None:
-        left = self.feeder.left()  # without the tasks that the board has taken and not started
-        return None if left is None else left + len(self.board.waiting) - self.board.queue.retries
+        return 0 if self.feeder.closed else super().waiting + len(self._ready)
 
     def tick(self) -> None:
-        now = self._now()
-        self._take_sample(now)
+        super().tick()
+        now = self.now()
         if self.board.is_driver_lost(now):
             self.log.tell("the driver gives no figures of the GPUs; until it does, only booked memory counts")
         self.shared.events.flush()
@@ -397,8 +323,6 @@ class PackStrategy(strategy.Strategy):
             self.tuning.tick(self.running, self.sampler.host(list(self.running.values())), now)
         if self.shares is not None:
             self.shares.tick()
-        for uuid, problem in self.sampler.broken(self._place.keys() - self.board.unusable).items():
-            self._put_out(uuid, f"the driver says: {problem}", now)
         self._decide(now)
         self.learning.update(self.board, now)
         self.undo.check(now)
@@ -410,14 +334,6 @@ class PackStrategy(strategy.Strategy):
     @property
     def levels(self) -> tuple[packing.LevelRun, ...]:
         return () if self.tuning is None else self.tuning.levels
-
-    def _take_sample(self, now: float) -> None:
-        """Pass the newest sample to the board, each sample once."""
-        latest = self.sampler.latest
-        if latest is not None and latest.at != self._sample_at:
-            self._sample_at = latest.at
-            gpus = {uuid: one for uuid, one in latest.gpus.items() if uuid in self._place}
-            self.board.sampled(gpus, latest.tasks, latest.at - self._zero, now)
 
     def _is_busy(self, task: packing.Attempt) -> bool:
         """Return whether a process computes on the GPUs of a task; True if that is not known."""
@@ -438,7 +354,7 @@ class PackStrategy(strategy.Strategy):
             self.feeder.closed = True
 
     def sentences(self) -> list[str]:
-        self.learning.update(self.board, self._now())
+        self.learning.update(self.board, self.now())
         if self.shares is not None:
             self.shares.flush()
         if self.tuning is not None:
@@ -446,7 +362,7 @@ class PackStrategy(strategy.Strategy):
         tables = [] if self.tuning is None else self.tuning.sentences()
         if not self.learning.is_kept:
             self.board.learner.totals.learned.clear()
-        said = self.board.learner.sentences(self.folder.name, self._now())
+        said = self.board.learner.sentences(self.folder.name, self.now())
         self.shared.events.groups(self.board.learner.groups.take_new())
         if self.shared.events.problem:
             self.log.tell(f"{packing.EVENTS} is not complete: {self.shared.events.problem}")

@@ -144,7 +144,7 @@ class Rates:
 
     def ended(self, task: Attempt, strategy: Strategy) -> None:
         """Take a last reading of an ended task, and set its rate. Call it before `Strategy.finished`."""
-        gpus = strategy.gpus(task)
+        gpus = task.gpus
         self._changed.update(gpus)
         watched = self._watched.pop(task.pid, None)
         now = time.monotonic()
@@ -169,7 +169,7 @@ class Rates:
             task.rate_per_s = progress.rounded(per_s)
         if per_s is not None or meter.source != "output":
             task.rate_source = meter.source
-        alone = strategy.rate_alone(task)
+        alone = task.rate_alone
         if per_s is not None and alone is not None:  # over its whole run, not only with its last neighbours
             ratio = Rate(per_s=per_s, error_per_s=0.0, windows=1, source=meter.source).ratio_to(alone)
             task.speed_ratio = UNSET if ratio is None else round(ratio, 4)
@@ -187,7 +187,7 @@ class Rates:
             self._finished.popleft()
         for pid, task in running.items():
             if pid not in self._watched:
-                self._watched[pid] = self._watch(task, strategy.gpus(task))
+                self._watched[pid] = self._watch(task, task.gpus)
         paused = strategy.paused
         for one in self._watched.values():
             if (one.task.task in paused) != (one.task.task in self._paused):
@@ -353,7 +353,7 @@ class Rates:
             pid=one.task.pid,
             gpus=one.gpus,
             rate=one.rate,
-            speed_ratio=strategy.speed_ratio(one.task),
+            speed_ratio=one.task.relative_speed(),
             units=meter.units if meter is not None and is_counted else None,
             is_paused=number in self._paused,
             family=strategy.kind_of_work(one.task) or "",

@@ -1,24 +1,28 @@
-"""The interface between the loop and a strategy, which chooses each start, its GPU and its memory cap.
+"""The loop's way to its board: samples and ends go in, starts come out.
 
-The loop starts and watches tasks in the same way for both strategies: `slots.SlotStrategy` for workers that have a
-fixed GPU and cap, `packed.PackStrategy` for tasks that get a GPU when they start.
+The loop starts and watches all tasks alike. `slots.SlotStrategy` asks the board for workers that have a fixed GPU,
+`packed.PackStrategy` for tasks that get a GPU when they start.
 """
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from ...node.memory import HostMemory
-from ...packing import Attempt, EventLog, LevelRun, Progress, Rate
+from ...packing import Attempt, Board, EndFacts, EventLog, LevelRun, Progress, Rate, has_room, need_mib
 from ..kept_script import ScriptChoice
 from ..records import Ended, Outcome, Run
 from ..result_files import Results
+from ..rules import outcomes
 from . import environment, task_process
+from .daemons import Daemons
 from .feeder import Feeder
 from .node import Node
 from .sampler import Sampler
@@ -27,7 +31,7 @@ from .watchdog import Watchdog
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from ...packing import EndFacts, TaskSpec
+    from ...packing import TaskSpec
     from .rendezvous import Rendezvous
 
 
@@ -79,13 +83,16 @@ class GivenUp(Struct, frozen=True):
 
 
 class Strategy(ABC):
-    """The decisions of one launcher. Only the thread of the loop calls it.
+    """The starts and ends of one launcher's tasks on its board. Only the thread of the loop calls it.
 
-    The defaults are those of workers with fixed GPUs: nothing is placed by speed, tried or paused.
+    What is common to all runs is here: ends, retries, samples, GPUs that leave the service. The two implementations say
+    which attempt starts next, and with which variables. Times are seconds since `zero_s`.
     """
 
+    board: Board
     sampler: Sampler
     """The thread that samples GPUs and host; the loop starts and stops it."""
+    daemons: Daemons
 
     def __init__(self, shared: LauncherState) -> None:
         self.shared = shared
@@ -98,11 +105,17 @@ class Strategy(ABC):
         self.running = shared.running
         self.starting = shared.starting
         self.say = shared.say
+        self.zero_s = time.monotonic()
+        self._sample_at = 0.0
+        self._is_host_crowded = False
+        """A task has run out of host memory: further ones start only if it has room for them."""
+        self._host_peak_mib = 0
+        """Largest peak of a task that ran out of host memory; 0: not known."""
 
-    @property
-    def levels(self) -> tuple[LevelRun, ...]:
-        """Return what trials have measured so far: numbers of tasks at once, and ways of sharing."""
-        return ()
+    def now(self) -> float:
+        return time.monotonic() - self.zero_s
+
+    # ---- The next start ----
 
     @abstractmethod
     def next(self, free: deque[int], idle: list[int]) -> tuple[int, Attempt] | None:
@@ -114,34 +127,11 @@ class Strategy(ABC):
 
     @abstractmethod
     def environment(self, task: Attempt) -> task_process.Environment | None:
-        """Return a start's variables without task number and attempt; None: its worker's. Set the cap of `task`."""
+        """Return a start's variables without task number and attempt; None: its worker's."""
 
-    @abstractmethod
-    def judge(self, task: Attempt, facts: EndFacts) -> tuple[Outcome, str]:
-        """Return the outcome of an attempt, and the reason as text. Not called for exit code 0 in a normal run."""
-
-    @abstractmethod
-    def finished(self, task: Attempt, outcome: Outcome) -> bool:
-        """Record the end of an attempt; return whether the task runs again."""
-
-    @abstractmethod
-    def gpus(self, task: Attempt) -> tuple[str, ...]:
-        """Return the GPUs (UUIDs) of a running task."""
-
-    @abstractmethod
-    def kind_of_work(self, task: Attempt) -> str | None:
-        """Return the name shared by all tasks that count the same units of work; None: not known."""
-
-    def rated(self, task: Attempt, rate: Rate | None) -> None:  # noqa: B027
-        """Record the rate of a running task since its neighbours last changed; None: not known yet."""
-
-    def speed_ratio(self, task: Attempt) -> float | None:
-        """Return the rate of a running task since its neighbours last changed, over `rate_alone`; None: not known."""
-        return None
-
-    def rate_alone(self, task: Attempt) -> Rate | None:
-        """Return the rate of a task's command alone on such a GPU; None: not known."""
-        return None
+    def put_back(self, task: Attempt) -> None:
+        """Put back an attempt that could not start for a passing reason, such as a lack of processes."""
+        self.board.put_back(task.task, self.now())
 
     def parked_workers(self) -> Iterable[int]:
         """Return the workers that start nothing because their GPU or its daemon has failed."""
@@ -151,22 +141,109 @@ class Strategy(ABC):
         """Return the waiting tasks that get no further attempt, each once."""
         return ()
 
-    def put_back(self, task: Attempt) -> None:
-        """Put back an attempt that could not start for a passing reason, such as a lack of processes."""
-        self.feeder.put_back(task)
-
-    @abstractmethod
-    def tick(self) -> None:
-        """Do what is due about once a second."""
-
     @property
     def waiting(self) -> int:
         """Return how many attempts wait at this node; 0 if nothing starts any more."""
-        return self.feeder.waiting
+        return 0 if self.feeder.closed else len(self.board.queue)
 
     def left(self) -> int | None:
         """Return how many tasks of this node have not begun; None: nodes share a queue."""
-        return self.feeder.left()
+        left = self.feeder.left()  # without the tasks that the board has taken and not started
+        return None if left is None else left + len(self.board.queue) - self.board.queue.retries
+
+    def lacks_host_memory(self) -> bool:
+        """Return whether a task has run out of host memory, and there is no room for one more that is as large."""
+        if not self._is_host_crowded:
+            return False
+        tasks = list(self.running.values())
+        need = need_mib(None, [self._host_peak_mib])
+        return not has_room(need, self.sampler.host(tasks), len(self.running) + len(self.starting))
+
+    # ---- An end ----
+
+    def judge(self, task: Attempt, facts: EndFacts) -> tuple[Outcome, str]:
+        """Return the outcome of an attempt, and the reason as text. Not called for exit code 0 in a normal run."""
+        self.end(task, facts)
+        return outcomes.OUTCOMES[task.kind], task.why
+
+    def finished(self, task: Attempt, outcome: Outcome) -> bool:
+        """Record the end of an attempt, judged or not; return whether the task runs again."""
+        if task.task in self.board.running:
+            code, is_started = 0 if outcome == "done" else None, outcome != "not started"
+            self.end(task, EndFacts(task=task.task, now_s=0.0, code=code, was_started=is_started))
+        if outcome == "host memory":
+            self._host_peak_mib = max(task.rss_mib or 0, self._host_peak_mib)
+            self._is_host_crowded = self.sampler.watch_host = True
+        return task.is_retried and not self.feeder.closed
+
+    def end(self, task: Attempt, facts: EndFacts) -> None:
+        """Report an end to the board, which judges it and queues the next attempt; log GPUs that leave the service."""
+        now = self.now()
+        self.take_sample(now)
+        is_failed = facts.was_started and facts.code != 0
+        if is_failed:
+            self.daemons.clear()
+        gone = {uuid: why for uuid in task.gpus if is_failed and (why := self.daemons.why_gone(uuid)) is not None}
+        facts = replace(self.sampler.with_sample(facts, task.gpus), now_s=now, is_daemon_lost=bool(gone))
+        seconds = max(time.monotonic() - task.clock, 1e-3)
+        before = self.board.unusable
+        self.board.ended(facts, None if task.cpu_s is None else round(task.cpu_s / seconds, 3))
+        self._say_changes(before, f"task {task.task}: {task.why.removesuffix('; runs again')}")
+        for uuid, why in gone.items():
+            self.put_out(uuid, why, now)
+
+    # ---- GPUs ----
+
+    def has_daemon(self, uuid: str, now: float) -> bool:
+        """Return whether the daemon of a GPU is alive, if its tasks need one; else take the GPU out of service."""
+        why = self.daemons.why_gone(uuid)
+        if why is not None:
+            self.put_out(uuid, f"{why}, so a task would run without a cap", now)
+        return why is None
+
+    def put_out(self, uuid: str, why: str, now: float) -> None:
+        """Take a GPU out of service, and log it."""
+        before = self.board.unusable
+        self.board.out_of_service(uuid, why, now)
+        self._say_changes(before, why)
+
+    def _say_changes(self, before: frozenset[str], why: str) -> None:
+        """Log which GPUs have left the service, or are back in it. `before`: those that were out of it."""
+        now, facts = self.board.unusable, self.board.facts
+        for place in sorted(facts[uuid].index for uuid in now - before):
+            self.say(f"{why}; no further task starts on GPU {place} of {self.node.name}")
+        for place in sorted(facts[uuid].index for uuid in before - now):
+            self.say(f"GPU {place} of {self.node.name} is in service again: {why}")
+
+    # ---- The run ----
+
+    def tick(self) -> None:
+        """Do what is due about once a second."""
+        now = self.now()
+        self.take_sample(now)
+        for uuid, problem in self.sampler.broken(self.board.facts.keys() - self.board.unusable).items():
+            self.put_out(uuid, f"the driver says: {problem}", now)
+
+    def take_sample(self, now: float) -> None:
+        """Pass the newest sample to the board, each sample once."""
+        latest = self.sampler.latest
+        if latest is not None and latest.at != self._sample_at:
+            self._sample_at = latest.at
+            gpus = {uuid: one for uuid, one in latest.gpus.items() if uuid in self.board.facts}
+            self.board.sampled(gpus, latest.tasks, latest.at - self.zero_s, now)
+
+    @abstractmethod
+    def kind_of_work(self, task: Attempt) -> str | None:
+        """Return the name shared by all tasks that count the same units of work; None: not known."""
+
+    def rated(self, task: Attempt, rate: Rate | None) -> None:
+        """Record the rate of a running task since its neighbours last changed; None: not known yet."""
+        self.board.rate_task(task.task, rate, self.now())
+
+    @property
+    def levels(self) -> tuple[LevelRun, ...]:
+        """Return what trials have measured so far: numbers of tasks at once, and ways of sharing."""
+        return ()
 
     @property
     def paused(self) -> frozenset[int]:

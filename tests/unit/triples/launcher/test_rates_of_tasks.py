@@ -31,20 +31,9 @@ class Strategy:
     def __init__(self) -> None:
         self.paused: frozenset[int] = frozenset()
         self.rates: dict[int, Rate | None] = {}
-        self.ratio: float | None = None
-        self.alone: Rate | None = None
-
-    def gpus(self, task: Attempt) -> tuple[str, ...]:
-        return (GPUS[task.worker],)
 
     def rated(self, task: Attempt, rate: Rate | None) -> None:
         self.rates[task.task] = rate
-
-    def speed_ratio(self, task: Attempt) -> float | None:
-        return self.ratio
-
-    def rate_alone(self, task: Attempt) -> Rate | None:
-        return self.alone
 
     def kind_of_work(self, task: Attempt) -> str | None:
         return "a"
@@ -73,13 +62,13 @@ class Desk:
     def start(self, worker: int) -> Attempt:
         task = Attempt(
             ask=TaskAsk(task=worker), worker=worker, rank=worker, log=str(self.tmp / f"log.{worker}"),
-            started=1e9 + self.now,
+            started=1e9 + self.now, gpus=(GPUS[worker],),
         )  # fmt: skip
         task.clock, task.pid = self.now, worker + 100
         Path(task.log).write_bytes(b"")
         self.rates.before(task)
         self.running[task.pid] = task
-        self.rates.began(self.strategy.gpus(task))  # type: ignore[arg-type]
+        self.rates.began(task.gpus)
         return task
 
     def end(self, task: Attempt) -> None:
@@ -126,8 +115,7 @@ def test_rate_is_told_when_a_window_closes_and_the_speed_is_that_of_all_its_time
     task = desk.start(0)
     desk.work(11, 5)
     assert desk.rate(0) == pytest.approx(5)
-    desk.strategy.ratio = 1.0
-    desk.strategy.alone = source and Rate(per_s=10, error_per_s=0, windows=2, source=source)
+    task.rate_alone = source and Rate(per_s=10, error_per_s=0, windows=2, source=source)
     desk.end(task)
     assert (task.units, task.rate_per_s, task.rate_source, task.speed_ratio) == (55, 5, "progress", speed_ratio)
 
