@@ -144,7 +144,7 @@ def run(site: Cluster, line: Line) -> str | None:
     host = line.host or ("n1" if re.fullmatch(ON_A_NODE, command) else "ctl" if root else "login")
     if re.fullmatch(STAYS, command):
         command = f"while sleep 0.3; do printf q; done | TERM=xterm script -qec '{command}' /dev/null"
-    if re.match(r"salloc|llsub .*\[", command):  # it needs nodes, and the 100000 tasks of a page need not all run
+    if re.match(r"salloc|sbatch|llsub .*\[", command):  # it needs nodes, and the tasks of a page need not all run
         cancel_others(site)
         command = f"echo exit | {command}"
     words = ["bash", "-c", command]
