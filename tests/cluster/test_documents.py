@@ -139,7 +139,7 @@ def excuse(line: Line) -> str | None:
 
 def run(site: Cluster, line: Line) -> str | None:
     """Return what is wrong with a line that was run; None: nothing."""
-    command = line.text
+    command = line.text.replace("--array=1-100 ", "--array=1-4 ")  # forty would start at once, to no other end
     root = line.root or bool(re.fullmatch(ROOTS, command))
     host = line.host or ("n1" if re.fullmatch(ON_A_NODE, command) else "ctl" if root else "login")
     if re.fullmatch(STAYS, command):
