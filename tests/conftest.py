@@ -27,6 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="give tests of properties other examples in each run; without it they have the same in every run",
     )
+    parser.addoption("--examples", type=int, default=40, help="examples of a test of properties (default: %(default)s)")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -53,6 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         deadline=None,
         suppress_health_check=[HealthCheck.too_slow],
         derandomize=not config.getoption("random_examples"),
+        max_examples=config.getoption("examples"),
     )
     settings.load_profile("slurm-share")
 

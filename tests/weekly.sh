@@ -7,7 +7,7 @@ parts="tests examples kernel systemd faults fuzz chaos releases numpy"
 usage="Usage: tests/weekly.sh [PART...]
 
   tests     tests marked weekly
-  examples  tests of properties with other examples than those of every change
+  examples  tests of properties with other and more examples than in every change
   kernel    tests of limits, kills, leftovers and attacks with cgroup v2 only
   systemd   a whole machine with systemd, from installation to removal
   faults    each fault of tests/faults.toml is noticed
@@ -40,7 +40,7 @@ suite=(-q --dist loadgroup --timeout 1200 --durations 15)
 run() { # run PART
 	case $1 in
 	tests) pytest -m "weekly and not gpu" -n 4 "${suite[@]}" tests ;;
-	examples) pytest -m "hypothesis and not gpu" --random-examples -n 4 "${suite[@]}" tests ;;
+	examples) pytest -m "hypothesis and not gpu" --random-examples --examples 300 -n 4 "${suite[@]}" tests ;;
 	kernel)
 		SLURM_SHARE_TEST_RELEASE=$(python -c 'from slurm_share.slurm.releases import TESTED; print(TESTED[-1])') \
 			tests/kernel.sh pytest -m "cluster and (on_v2 or weekly_on_v2)" -n 2 "${suite[@]}" tests/cluster

@@ -137,7 +137,7 @@ def test_without_a_queue_nothing_is_promised(folder):
     launcher.close()
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.data())
 def test_both_choose_alike(program, data):
     gpus = data.draw(st.integers(1, 4))

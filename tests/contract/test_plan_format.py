@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -141,7 +141,6 @@ def plans(draw):
     )
 
 
-@settings(max_examples=60, deadline=None)
 @given(plan=plans())
 def test_both_readers_read_any_plan(program, tmp_path_factory, plan):
     """Values with every printable character, equals signs and question marks included."""

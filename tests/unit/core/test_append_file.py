@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.core import append_file
@@ -59,7 +59,6 @@ def joined(lines):
     return b"".join(line + b"\n" for line in lines)
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     before=LINES,
     torn=LINES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ClusterShell.NodeSet import NodeSet
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.core import nodelist
@@ -55,7 +55,6 @@ def test_what_slurm_does_not_write_is_refused(text):
         nodelist.unfold(text) if "[" in text else nodelist.parse(text)
 
 
-@settings(deadline=None)
 @given(st.sets(st.integers(0, 12_000), min_size=1, max_size=30), st.integers(1, 6))
 def test_as_clustershell_has_them(numbers, width):
     folded = str(NodeSet.fromlist([f"n{number:0{width}d}" for number in numbers]))

@@ -135,14 +135,13 @@ def told(value):
     return type(value)(**fields)
 
 
-@settings(max_examples=40, deadline=None)
 @given(snapshots())
 def test_what_a_snapshot_says_comes_back_from_prometheus(snapshot):
     back = metrics.snapshots(scraped(metrics.render(snapshot)))
     assert told(back[snapshot.node]) == told(snapshot)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(snapshots())
 def test_the_line_of_a_node_needs_eleven_series(snapshot):
     """However many GPUs, jobs and users it has: their sums are what the snapshot itself adds up."""

@@ -69,7 +69,6 @@ def live(seed: int, folder: Path, tasks: int = 40) -> list[tuple[PackView, Decis
     return found
 
 
-@settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**9))
 def test_every_view_is_rebuilt_and_every_decision_comes_out_the_same(
     seed: int, tmp_path_factory: pytest.TempPathFactory
@@ -82,7 +81,7 @@ def test_every_view_is_rebuilt_and_every_decision_comes_out_the_same(
     assert is_replayable([replace(one, actions=()) for one in entries]) == (not acted)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 10**9), cut=st.floats(0, 1))
 def test_a_journal_cut_off_anywhere_is_read_up_to_there_and_the_next_job_is_read_whole(
     seed: int, cut: float, tmp_path_factory: pytest.TempPathFactory

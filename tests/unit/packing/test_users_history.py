@@ -11,7 +11,7 @@ import time
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.packing import history, history_queries
@@ -134,7 +134,6 @@ def test_a_line_that_cannot_be_read_is_passed_over_and_counted(folder, bad):
     assert found.passed_over == 1
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.binary(max_size=400), st.integers(0, 10_000))
 def test_any_bytes_anywhere_in_the_file_cost_no_more_than_lines(tmp_path_factory, noise, at):
     """Reading never fails, and a run that is written afterwards is found."""

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import os
 from typing import Any
 
 import numpy as np
-from hypothesis import settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -17,14 +15,6 @@ from slurm_share.spmd.rules.maps import Map
 
 RECORD = np.dtype([("key", "<i4"), ("value", "<f8"), ("flag", "?")])
 DTYPES = [np.dtype(one) for one in ("f8", "f4", "c8", "c16", "?", "i1", "u2", "i8", "M8[s]", "S3")] + [RECORD]
-
-
-def cases(usual: int) -> settings:
-    """Return Hypothesis settings for this number of cases, or for LLSUB_TEST_EXAMPLES.
-
-    Runs over MPI set fewer, because waiting ranks poll and there are more of them than cores.
-    """
-    return settings(max_examples=int(os.environ.get("LLSUB_TEST_EXAMPLES", usual)), deadline=None)
 
 
 def whole_array(shape: tuple[int, ...], dtype: Any, seed: int = 0) -> NDArray[Any]:

@@ -34,7 +34,7 @@ def test_a_plain_array_is_not_saved(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32 - 1), size=st.integers(1, 5), dtype=st.sampled_from(DTYPES), order=st.sampled_from("CF")
 )

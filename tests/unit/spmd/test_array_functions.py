@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from arrays import RECORD, assert_is, random_map, random_shape, spread, whole_array
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from in_threads import on_ranks, run
 
@@ -18,7 +18,6 @@ from slurm_share.spmd.errors import CollectiveMismatch, UsageError
 from slurm_share.spmd.rules.maps import Map
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = settings(max_examples=50, deadline=None)
 ROWS, COLUMNS = Map((2, 1)), Map((1, 2))
 
 
@@ -27,7 +26,6 @@ ROWS, COLUMNS = Map((2, 1)), Map((1, 2))
 NAMES = ["sum", "prod", "mean", "min", "max", "any", "all"]
 
 
-@FEW
 @given(seed=SEEDS, size=st.integers(1, 6), dtype=st.sampled_from(["f8", "f4", "f2", "i8", "i1", "?", "c8"]))
 @on_ranks()
 def test_reductions_equal_numpy_on_all_ranks(comm: Comm, seed: int, size: int, dtype: str) -> None:
@@ -114,7 +112,6 @@ def test_reductions_of_wrong_axes_dtypes_or_with_out_are_refused_on_all_ranks() 
 # ---- functions ----
 
 
-@FEW
 @given(
     seed=SEEDS,
     size=st.integers(1, 6),
@@ -164,7 +161,6 @@ def test_a_product_has_the_rows_of_the_left_and_the_columns_of_the_right_map(com
         one @ zeros(5, map=Map((4,)), comm=comm)
 
 
-@FEW
 @given(seed=SEEDS, size=st.integers(1, 6), inverse=st.booleans())
 @on_ranks()
 def test_fourier_transforms_equal_numpy(comm: Comm, seed: int, size: int, inverse: bool) -> None:
@@ -215,7 +211,6 @@ def test_transposing_the_grid_keeps_imaginary_parts_and_the_argument() -> None:
     assert functions.transpose_grid(whole) is whole
 
 
-@FEW
 @given(seed=SEEDS, size=st.integers(1, 5))
 @on_ranks()
 def test_find_returns_all_non_zeros_to_all_ranks(comm: Comm, seed: int, size: int) -> None:

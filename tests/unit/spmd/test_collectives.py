@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from in_threads import on_ranks, run, run_ranks
 
@@ -85,7 +85,6 @@ def test_upper_case_calls(comm: Comm, size: int, per_node: int | None, windows: 
 
 @both
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_any_dtype_root_and_size(data: st.DataObject, windows: bool) -> None:
     size = data.draw(st.integers(1, 9), "ranks")
     per_node = data.draw(st.integers(1, 4), "per node")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays import DTYPES, assert_is, cases, random_map, random_shape, spread, whole_array
+from arrays import DTYPES, assert_is, random_map, random_shape, spread, whole_array
 from hypothesis import given
 from hypothesis import strategies as st
 from in_threads import on_ranks, run
@@ -20,7 +20,6 @@ from slurm_share.spmd.errors import MapMismatch, UsageError
 from slurm_share.spmd.rules.maps import Map
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = cases(50)
 ROWS, COLUMNS = Map((2, 1)), Map((1, 2))
 
 
@@ -173,7 +172,6 @@ BINARY = [getattr(operator, name) for name in (*NAMES, "eq", "ne", "lt", "le", "
 IN_PLACE = [getattr(operator, f"i{name}") for name in NAMES]
 
 
-@FEW
 @given(
     seed=SEEDS,
     size=st.integers(1, 4),

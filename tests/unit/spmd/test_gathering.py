@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from in_threads import run_ranks
 
@@ -51,7 +51,6 @@ def gathered(shape: tuple[int, ...], grid: tuple[int, ...], kinds: str, root: in
 
 @pytest.mark.parametrize("windows", [True, False], ids=["windows", "messages"])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
 def test_every_layout_and_any_root(data: st.DataObject, windows: bool) -> None:
     dimensions = data.draw(st.integers(1, 3))
     shape = tuple(data.draw(st.lists(st.integers(0, 60), min_size=dimensions, max_size=dimensions)))
@@ -94,7 +93,6 @@ def test_large_arrays_go_through_the_window_in_parts(
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=4), st.integers(1, 64))
-@settings(deadline=None)
 def test_slabs_cover_the_array_once_and_are_contiguous(lengths: list[int], itemsize: int) -> None:
     shape = tuple(lengths)
     cut = gathering._Slabs(shape, min(1, len(shape) - 1), max(1, itemsize % shape[min(1, len(shape) - 1)]))

@@ -6,7 +6,7 @@ import socket
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.spmd import frames
@@ -38,7 +38,6 @@ def test_forty_bytes_are_a_frame_within_the_limits_or_an_error(data: bytes) -> N
     st.lists(st.tuples(TAGS, st.binary(max_size=300), st.integers(0, 3000)), max_size=8),
     st.lists(st.integers(1, 700), min_size=1, max_size=30),
 )
-@settings(max_examples=150, deadline=None)
 def test_messages_come_whole_however_the_stream_is_cut(
     messages: list[tuple[int | str, bytes, int]], cuts: list[int]
 ) -> None:
@@ -70,7 +69,6 @@ def test_messages_come_whole_however_the_stream_is_cut(
 
 
 @given(st.binary(max_size=400), st.integers(0, 400))
-@settings(max_examples=200, deadline=None)
 def test_any_bytes_behind_hello_are_read_or_an_error_of_the_transport(data: bytes, keep: int) -> None:
     good = frames.pack(frames.DATA, 1, tag=frames.tag_to_bytes(1), body_bytes=4) + b"body"
     stream = frames.pack(frames.HELLO, 0, form=VERSION, meta=b"run", context=3) + good[:keep] + data

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays import DTYPES, RECORD, assert_is, cases, random_key, random_map, random_shape, spread, whole_array
+from arrays import DTYPES, RECORD, assert_is, random_key, random_map, random_shape, spread, whole_array
 from hypothesis import given
 from hypothesis import strategies as st
 from in_threads import on_ranks, run
@@ -20,7 +20,6 @@ from slurm_share.spmd.rules.maps import Map
 from slurm_share.spmd.rules.plans import Part
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = cases(120)
 
 
 def case(seed: int, size: int) -> tuple[np.random.Generator, int, tuple[int, ...], Map, Map]:
@@ -30,7 +29,6 @@ def case(seed: int, size: int) -> tuple[np.random.Generator, int, tuple[int, ...
     return generator, ndim, shape, random_map(generator, ndim, size), random_map(generator, ndim, size)
 
 
-@FEW
 @given(seed=SEEDS, size=st.integers(1, 6), dtype=st.sampled_from(DTYPES), per_node=st.sampled_from([None, 1, 2]))
 @on_ranks()
 def test_any_map_to_any_map_equals_the_whole_array(comm: Comm, seed: int, size: int, dtype: Any, per_node: Any) -> None:
@@ -44,7 +42,6 @@ def test_any_map_to_any_map_equals_the_whole_array(comm: Comm, seed: int, size: 
     assert_is(array, whole)
 
 
-@FEW
 @given(seed=SEEDS, size=st.integers(1, 6), dtype=st.sampled_from(DTYPES))
 @on_ranks()
 def test_gather_returns_the_whole_array_on_the_root_only(comm: Comm, seed: int, size: int, dtype: Any) -> None:
@@ -60,7 +57,6 @@ def test_gather_returns_the_whole_array_on_the_root_only(comm: Comm, seed: int, 
             np.testing.assert_array_equal(one, whole)
 
 
-@FEW
 @given(seed=SEEDS, size=st.integers(1, 6))
 @on_ranks()
 def test_halo_fills_the_overlap_from_the_owners(comm: Comm, seed: int, size: int) -> None:
@@ -74,7 +70,6 @@ def test_halo_fills_the_overlap_from_the_owners(comm: Comm, seed: int, size: int
     assert_is(array, whole)
 
 
-@FEW
 @given(seed=SEEDS, size=st.integers(1, 6), dtype=st.sampled_from(DTYPES))
 @on_ranks()
 def test_reading_a_selection_gives_it_to_all_ranks(comm: Comm, seed: int, size: int, dtype: Any) -> None:
@@ -88,7 +83,6 @@ def test_reading_a_selection_gives_it_to_all_ranks(comm: Comm, seed: int, size: 
         np.testing.assert_array_equal(found, expected, err_msg=str(key))
 
 
-@FEW
 @given(seed=SEEDS, size=st.integers(1, 6))
 @on_ranks()
 def test_assigning_numbers_and_plain_arrays_equals_numpy(comm: Comm, seed: int, size: int) -> None:
@@ -106,7 +100,6 @@ def test_assigning_numbers_and_plain_arrays_equals_numpy(comm: Comm, seed: int, 
     assert_is(array, after)
 
 
-@FEW
 @given(seed=SEEDS, size=st.integers(1, 6), per_node=st.sampled_from([None, 2]))
 @on_ranks()
 def test_assigning_a_distributed_array_to_a_slice_equals_numpy(comm: Comm, seed: int, size: int, per_node: Any) -> None:

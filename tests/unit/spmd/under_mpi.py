@@ -21,8 +21,6 @@ from slurm_share.spmd.transport import NodePlace
 
 if MPI.COMM_WORLD.Get_rank() > 0:
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - all print the same
-hypothesis.settings.register_profile("alike", derandomize=True, database=None, deadline=None, max_examples=30)
-hypothesis.settings.load_profile("alike")
 
 
 def run_ranks(size: int, program: Callable[[Any], Any], *, per_node: int | None = None, windows: bool = True) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -132,7 +132,6 @@ def sees(step, jobs):
     return {(node, gpu) for node in step.nodes for gpu in (None, *where[node])}
 
 
-@settings(deadline=None)
 @given(jobs_on_nodes(), st.sets(st.sampled_from(NAMES)), st.data())
 def test_every_gpu_is_seen_and_no_step_is_surplus(jobs, nodes, data):
     before = choose(data.draw(st.lists(st.sampled_from(jobs), unique_by=id)), nodes)
@@ -156,7 +155,6 @@ def test_every_gpu_is_seen_and_no_step_is_surplus(jobs, nodes, data):
         assert len(counts) == 1  # one request for all of its nodes
 
 
-@settings(deadline=None)
 @given(jobs_on_nodes(), st.sets(st.sampled_from(NAMES)))
 def test_asked_again_nothing_changes(jobs, nodes):
     chosen = choose(jobs, nodes)

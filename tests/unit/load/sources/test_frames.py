@@ -7,7 +7,7 @@ import os
 import random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.load.sources import frames
@@ -27,7 +27,6 @@ def joined(lines, joiner=None):
     return [found for line in lines if (found := joiner.feed(line)) is not None]
 
 
-@settings(deadline=None)
 @given(MESSAGES, NODES)
 def test_what_goes_in_comes_out(data, node):
     joiner = frames.Joiner()
@@ -42,7 +41,6 @@ def test_a_message_with_a_line_of_ours_in_it_comes_out_as_it_is():
     assert joined(frames.split(forged.encode(), "n1")) == [("n1", forged.encode())]
 
 
-@settings(deadline=None)
 @given(MESSAGES, NODES)
 def test_no_line_is_longer_than_slurmstepd_takes(data, node):
     lines = list(frames.split(data, node))
@@ -50,7 +48,6 @@ def test_no_line_is_longer_than_slurmstepd_takes(data, node):
     assert not any(set(line) & set("\r\n") or not line.isascii() for line in lines)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["n1", "n2", "n3"]), MESSAGES), max_size=6), NOISE, st.randoms())
 def test_lines_of_several_nodes_may_follow_one_another_in_any_order(messages, noise, chance):
     """Each node's own lines keep their order; what stands between them and before them does not matter."""
@@ -67,7 +64,6 @@ def test_lines_of_several_nodes_may_follow_one_another_in_any_order(messages, no
     assert joiner.lost == 0
 
 
-@settings(deadline=None)
 @given(MESSAGES, MESSAGES, st.data())
 def test_a_missing_line_costs_its_own_message_only(first, second, data):
     lines = list(frames.split(first, "n1"))
@@ -78,7 +74,6 @@ def test_a_missing_line_costs_its_own_message_only(first, second, data):
     assert joiner.lost == (1 if lines and first != second else 0)
 
 
-@settings(deadline=None)
 @given(MESSAGES, st.data())
 def test_a_damaged_line_is_never_believed(message, data):
     lines = list(frames.split(message, "n1"))

@@ -15,7 +15,6 @@ from slurm_share.packing.speed_records import Load
 
 SIZES = st.integers(300, 45000)
 RATIO = st.none() | st.floats(0, 1)
-MANY = settings(max_examples=60, deadline=None)
 
 
 BOOKS = ("booked", "gain")
@@ -108,7 +107,6 @@ def gpu_of(state, uuid):
     return next(one for one in state.gpus if one.facts.uuid == uuid)
 
 
-@MANY
 @given(states())
 def test_the_same_view_gives_the_same_decision_also_after_a_journal(state):
     first = decide(state)
@@ -116,7 +114,6 @@ def test_the_same_view_gives_the_same_decision_also_after_a_journal(state):
     assert json.encode(decide(read)) == json.encode(first) == json.encode(decide(state))
 
 
-@MANY
 @given(states())
 def test_each_task_starts_or_ends_once_and_never_beyond_the_free_workers(state):
     decision = decide(state)
@@ -127,7 +124,6 @@ def test_each_task_starts_or_ends_once_and_never_beyond_the_free_workers(state):
     assert len(started) <= state.free_workers
 
 
-@MANY
 @given(states(policy=BOOKS))
 def test_what_is_booked_never_exceeds_what_is_usable_but_by_growth(state):
     decision = decide(state)
@@ -140,7 +136,6 @@ def test_what_is_booked_never_exceeds_what_is_usable_but_by_growth(state):
         assert mib <= room.room(gpu_of(state, uuid), on_gpu(state, uuid))
 
 
-@MANY
 @given(states(policy="magm").map(lambda one: replace(one, settings=replace(one.settings, uses_booking=True))))
 def test_the_same_holds_for_the_thesis_policies_with_bookings(state):
     plain = [task for task in state.waiting if not (task.ask.gpus > 1 or task.wants_alone or task.after)]
@@ -150,7 +145,6 @@ def test_the_same_holds_for_the_thesis_policies_with_bookings(state):
             assert one.reserve_mib <= room.room(gpu_of(state, one.gpus[0]), on_gpu(state, one.gpus[0]))
 
 
-@MANY
 @given(states())
 def test_nothing_starts_on_a_gpu_that_is_out_has_a_problem_or_is_held_for_another(state):
     waits_for = {task.ask.task for task in state.waiting}
@@ -171,7 +165,6 @@ def test_nothing_starts_on_a_gpu_that_is_out_has_a_problem_or_is_held_for_anothe
                 assert all(task.ends_s is not None for task in on_gpu(state, uuid))  # EASY backfill only
 
 
-@MANY
 @given(states(policy=BOOKS))
 def test_no_start_where_a_task_ran_out_of_memory_unless_there_is_more_room_now(state):
     known = {task.ask.task: task for task in state.waiting}
@@ -183,7 +176,6 @@ def test_no_start_where_a_task_ran_out_of_memory_unless_there_is_more_room_now(s
                 assert room.room(gpu_of(state, uuid), on_gpu(state, uuid)) > task.had_room_mib
 
 
-@MANY
 @given(states(policy=BOOKS))
 def test_no_task_waits_while_an_idle_gpu_fits_it(state):
     decision = decide(state)
@@ -213,7 +205,6 @@ def test_no_task_waits_while_an_idle_gpu_fits_it(state):
             assert needs > usable
 
 
-@MANY
 @given(states(policy="gain"))
 def test_gain_starts_nobody_beside_tasks_that_booked_would_not_start_there(state):
     for task in state.waiting:
@@ -227,14 +218,12 @@ def test_gain_starts_nobody_beside_tasks_that_booked_would_not_start_there(state
                 assert starts(decide(plain)) == starts(decide(alone))
 
 
-@MANY
 @given(states(policy=BOOKS), st.data())
 def test_the_order_of_the_gpus_in_the_view_changes_nothing(state, data):
     shuffled = replace(state, gpus=tuple(data.draw(st.permutations(state.gpus))))
     assert decide(shuffled) == decide(state)
 
 
-@MANY
 @given(states(policy=BOOKS, most=4), st.integers(1, 40000))
 def test_more_memory_on_a_gpu_never_makes_a_task_wait(state, more):
     largest = max((room.capacity(card.facts) for card in state.gpus if not card.is_out), default=0)
@@ -250,7 +239,6 @@ def test_more_memory_on_a_gpu_never_makes_a_task_wait(state, more):
             assert starts(decide(replace(alone, gpus=cards)))
 
 
-@MANY
 @given(states(policy=BOOKS))
 def test_with_the_hard_guard_caps_and_reservations_of_new_tasks_are_the_same(state):
     state = replace(state, settings=replace(state.settings, guard="hard"))
@@ -263,7 +251,7 @@ def test_with_the_hard_guard_caps_and_reservations_of_new_tasks_are_the_same(sta
 # ---- Whole runs on the board ----
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     st.lists(st.tuples(st.integers(500, 60000), st.integers(300, 60000)), min_size=1, max_size=12),
     st.integers(1, 3),
@@ -312,7 +300,6 @@ def test_every_task_of_a_random_mix_ends_in_bounded_attempts(mix, count, policy,
     assert not one.view(now).running
 
 
-@MANY
 @given(states(policy=BOOKS, most=8))
 def test_short_reasons_for_tasks_far_behind_change_no_action(state):
     rows = booked.DETAILED_ROWS

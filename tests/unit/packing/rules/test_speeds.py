@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.packing.history_records import TaskRun
@@ -133,7 +133,6 @@ def test_in_a_group_of_three_what_is_not_known_explains_the_rest():
 _anything = st.one_of(st.floats(), st.floats(0.1, 10), st.none())
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["e1", "e2", "e3", ""]), _anything, _anything, _anything), max_size=12))
 def test_whatever_is_measured_loads_and_rates_stay_possible(runs):
     speeds = Speeds()

@@ -5,7 +5,7 @@ import random
 from statistics import stdev
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from packing_values import gpu, key, running, view
@@ -179,7 +179,6 @@ def nodes(draw):
     return tasks, draw(st.sampled_from(["off", "pause"]))
 
 
-@settings(max_examples=150, deadline=None)
 @given(nodes())
 def test_whatever_the_state_no_gpu_stands_still_and_each_action_makes_sense(node):
     tasks, mode = node

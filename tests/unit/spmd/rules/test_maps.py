@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 from arrays import maps
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.spmd.errors import UsageError
 from slurm_share.spmd.rules.maps import Map
-
-NO_DEADLINE = settings(deadline=None)
 
 
 def stored(length: int, places: int, dist: Any, overlap: int = 0) -> list[list[int]]:
@@ -55,7 +53,6 @@ def test_layout_is_that_of_ppython(
     assert stored(length, places, dist, overlap) == expected
 
 
-@NO_DEADLINE
 @given(st.integers(0, 200), st.integers(1, 50))
 def test_block_without_overlap_is_array_split(length: int, places: int) -> None:
     expected = [part.tolist() for part in np.array_split(np.arange(length), places)]
@@ -74,7 +71,6 @@ def arrays(draw: st.DrawFn) -> tuple[tuple[int, ...], Map]:
     return shape, draw(maps(len(shape)))
 
 
-@NO_DEADLINE
 @given(arrays())
 def test_owned_parts_cover_each_element_once_and_all_answers_agree(array: tuple[tuple[int, ...], Map]) -> None:
     shape, made = array
@@ -160,7 +156,6 @@ def test_map_equals_nothing_else() -> None:
     assert Map([2]) != "Map((2,), 'b')"
 
 
-@NO_DEADLINE
 @given(arrays())
 def test_repr_copy_and_pickle_make_the_same_map(array: tuple[tuple[int, ...], Map]) -> None:
     made = array[1]

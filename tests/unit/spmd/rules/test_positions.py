@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.spmd.rules import positions
 
-NO_DEADLINE = settings(deadline=None)
 
-
-@NO_DEADLINE
 @given(st.sets(st.integers(0, 60)), st.integers(0, 40))
 def test_positions_from_any_vector_say_the_same(chosen: set[int], room: int) -> None:
     vector = np.array(sorted(chosen), dtype=np.int64)
@@ -29,7 +26,6 @@ def test_positions_from_any_vector_say_the_same(chosen: set[int], room: int) -> 
     assert changed.tolist() == expected.tolist()
 
 
-@NO_DEADLINE
 @given(st.lists(st.integers(0, 5) | st.integers(70_000, 70_002), max_size=60))
 def test_grouping_by_owner_finds_each_position_once(owners: list[int]) -> None:
     found = positions.by_owner(np.array(owners, dtype=np.int64))

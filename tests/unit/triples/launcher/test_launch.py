@@ -152,7 +152,7 @@ def test_a_retry_has_its_own_rank_on_another_ranks_seat(tmp_path):
     assert [made.results()[task].rank for task in range(4)] == [0, 1, 2, 3]
 
 
-@settings(max_examples=6, deadline=None, derandomize=True)
+@settings(max_examples=6)
 @given(
     failures=st.lists(st.integers(0, 4), min_size=2, max_size=5),
     retries=st.integers(0, 2),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as some
 from msgspec.structs import replace
 from seen_nodes import GIB, job, node, survey
@@ -548,7 +548,6 @@ FORMS = some.fixed_dictionaries(
         "nodes": some.integers(1, 3),
     }
 )
-MANY = settings(max_examples=150, deadline=None)
 
 
 def advised(seen):
@@ -556,7 +555,6 @@ def advised(seen):
     return advise(job(gpus=seen["gpus"], cpus=seen["cores"], tasks=seen["tasks"]), [node(**seen)])
 
 
-@MANY
 @given(SEEN)
 def test_next_is_above_no_hard_bound_and_in_multiples_of_the_gpus(seen):
     """Fewer than the GPUs are only where not even one task each is allowed; what stays, stays as it is."""
@@ -577,7 +575,6 @@ def test_next_is_above_no_hard_bound_and_in_multiples_of_the_gpus(seen):
     )
 
 
-@MANY
 @given(SEEN, some.integers(0, 40960))
 def test_more_gpu_memory_never_means_fewer_tasks(seen, more_mib):
     small, large = advised({**seen, "total_mib": 32510}), advised({**seen, "total_mib": 32510 + more_mib})
@@ -585,7 +582,6 @@ def test_more_gpu_memory_never_means_fewer_tasks(seen, more_mib):
         assert small.next <= large.next
 
 
-@MANY
 @given(SEEN)
 def test_load_alone_never_says_fewer(seen):
     advice = advised(seen)
@@ -621,7 +617,6 @@ def submitted(seen, share, form, nodes):
     return advise(one, [node(**{**seen, "name": name}) for name in names]), nodes, seen["gpus"]
 
 
-@MANY
 @given(SEEN, FORMS)
 def test_every_line_can_be_submitted(seen, form):
     """The option and the triple are in their valid forms, fit one another, and are what is advised."""
@@ -649,7 +644,6 @@ def test_every_line_can_be_submitted(seen, form):
             assert ("--gres=gpu:1" in words) is (gpus > 1) or advice.verdict == "change"
 
 
-@MANY
 @given(SEEN)
 def test_the_same_looked_at_again_says_the_same(seen):
     advice = advised(seen)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -419,7 +419,6 @@ RUNS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(RUNS, max_size=30), st.sampled_from([None, TOTAL, 0]))
 def test_whatever_the_history_says_an_estimate_is_a_size_or_none(runs, total):
     estimator = Estimator(runs[:20], now=NOW)
