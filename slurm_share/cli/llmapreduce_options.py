@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Sequence
@@ -106,7 +107,7 @@ def read(argv: Sequence[str]) -> Request:
     for name, known in (("distribution", DISTRIBUTIONS), ("apptype", ("siso", "mimo"))):
         if getattr(found, name) not in known:
             raise UsageError(f"--{name}={shown(getattr(found, name))}: write {' or '.join(known)}")
-    subdir = mapreduce.boolean("--subdir", found.subdir)
+    subdir = _boolean("--subdir", found.subdir)
     if found.extSearch is not None and not subdir:
         raise UsageError("--extSearch needs --subdir=true; write that too")
     return Request(
@@ -117,27 +118,27 @@ def read(argv: Sequence[str]) -> Request:
         redargs=found.redargs or "",
         redout=_absolute(found.redout or REDOUT),
         np=None if found.np is None else _np(found.np),
-        ndata=None if found.ndata is None else mapreduce.count("--ndata", found.ndata),
+        ndata=None if found.ndata is None else _count("--ndata", found.ndata),
         distribution=found.distribution,
         apptype=found.apptype,
         naming=_naming(found),
         subdir=subdir,
         extension=found.extSearch,
-        keep=mapreduce.boolean("--keep", found.keep),
+        keep=_boolean("--keep", found.keep),
         tempdir=None if found.tempdir is None else _absolute(found.tempdir),
-        whatever=mapreduce.boolean("--changeDepMode", found.changeDepMode),
+        whatever=_boolean("--changeDepMode", found.changeDepMode),
         wish=mapreduce.Wish(
             partition=found.partition,
             constraint=found.cpuType,
             reservation=found.reservation,
-            gpus=None if found.gpuNameCount is None else mapreduce.gpus(found.gpuNameCount),
-            slots=mapreduce.count("--slotsPerTask", found.slotsPerTask),
-            slots_type=mapreduce.slots_type(found.slotsPerTaskType),
-            exclusive=mapreduce.boolean("--exclusive", found.exclusive),
+            gpus=None if found.gpuNameCount is None else _gpus(found.gpuNameCount),
+            slots=_count("--slotsPerTask", found.slotsPerTask),
+            slots_type=_slots_type(found.slotsPerTaskType),
+            exclusive=_boolean("--exclusive", found.exclusive),
             share=found.share_gpu,
             options=mapreduce.words("--options", found.options),
         ),
-        retries=mapreduce.count("--retries", found.retries, least=0),
+        retries=_count("--retries", found.retries, least=0),
         progress=log_counts.parse_pattern(found.progress, "--progress").pattern if found.progress is not None else "",
         window_s=log_counts.parse_window(found.window, "--window"),
         local=found.local,
@@ -212,10 +213,38 @@ def _absolute(path: str) -> str:
     return os.path.abspath(path)  # noqa: PTH100
 
 
+def _slots_type(text: str) -> int:
+    """Parse --slotsPerTaskType. Raises UsageError."""
+    if text not in ("1", "2", "3"):
+        raise UsageError(f"--slotsPerTaskType={shown(text)}: write 1 (map), 2 (map and reduce) or 3 (reduce)")
+    return int(text)
+
+
+def _boolean(option: str, text: str) -> bool:
+    """Parse true or false, in any case of letters. Raises UsageError."""
+    if text.lower() not in ("true", "false"):
+        raise UsageError(f"{option}={shown(text)}: write {option}=true or {option}=false")
+    return text.lower() == "true"
+
+
+def _count(option: str, text: str, least: int = 1) -> int:
+    """Parse a whole number of at least `least`. Raises UsageError."""
+    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or int(text) < least:
+        raise UsageError(f"{option}={shown(text)}: write a whole number from {least} to 999999999")
+    return int(text)
+
+
+def _gpus(text: str) -> str:
+    """Return --gpuNameCount as Slurm writes it: NAME:COUNT, or COUNT. Raises UsageError."""
+    if not re.fullmatch(r"([A-Za-z0-9_.-]+:)?[1-9][0-9]{0,3}", text, re.ASCII):
+        raise UsageError(f"--gpuNameCount={shown(text)}: write NAME:COUNT, e.g. volta:1")
+    return text
+
+
 def _np(text: str) -> int | Triple:
     if text.startswith("[") or "," in text:
         return triple.parse(text)
-    return mapreduce.count("--np", text)
+    return _count("--np", text)
 
 
 def _naming(found: argparse.Namespace) -> mapreduce.Naming:

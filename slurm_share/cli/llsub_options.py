@@ -14,7 +14,7 @@ from ..core.errors import UsageError, shown
 from ..core.text import did_you_mean
 from ..packing import POLICIES
 from ..slurm.script import OWN_MAGIC, Script
-from ..triples import DISTRIBUTIONS, PackOptions, checkpoint, log_counts, pack_options, submission
+from ..triples import DISTRIBUTIONS, TASKS_MAX, PackOptions, checkpoint, log_counts, pack_options, submission
 
 DRY_RUNS = ("short", "script")
 """Values of --dry-run: without and with the script of the job. The first is the default."""
@@ -226,7 +226,7 @@ def _count(text: str, least: int = 0) -> int:
         raise argparse.ArgumentTypeError(f"{shown(text) or repr(text)} is not a whole number")
     if digits != text or (not text.strip("0") and least > 0):
         raise argparse.ArgumentTypeError(f"it must be {least} or more, and {shown(text)} is less")
-    number = numbers.whole(text.lstrip("0") or "0", submission.TASKS_MAX)
+    number = numbers.whole(text.lstrip("0") or "0", TASKS_MAX)
     if number is None:
-        raise argparse.ArgumentTypeError(f"{shown(text)} is more than {submission.TASKS_MAX}, the most")
+        raise argparse.ArgumentTypeError(f"{shown(text)} is more than {TASKS_MAX}, the most")
     return number

@@ -23,7 +23,7 @@ from ..slurm import script as script_reader
 from ..slurm.records import NodeKind
 from ..slurm.script import Script
 from . import overwriting
-from .records import Distribution, Run, Triple
+from .records import TASKS_MAX, Distribution, Run, Triple
 from .rules import checkpoint, failing, fitting, pack_options, packed, submission, task_files, together
 from .rules.checkpoint import Checkpoint
 from .rules.fitting import NodeRequest, Sharing
@@ -277,10 +277,8 @@ def _with_triple(run: Run, triple: Triple) -> Run:
 
 def _check_processes(triple: Triple) -> None:
     processes = triple.nodes * triple.per_node
-    if processes > submission.TASKS_MAX:
-        raise UsageError(
-            f"{triple} has {processes} processes, but a run has at most {submission.TASKS_MAX}; write fewer"
-        )
+    if processes > TASKS_MAX:
+        raise UsageError(f"{triple} has {processes} processes, but a run has at most {TASKS_MAX}; write fewer")
 
 
 def read_settings(partition: str | None) -> Settings:

@@ -14,7 +14,7 @@ import msgspec
 from target import Target, each, is_line, may_refuse, text
 
 from slurm_share import progress
-from slurm_share.cli import llsub_options
+from slurm_share.cli import llmapreduce_options, llsub_options
 from slurm_share.core import given_variables, gpu_option, names, own_folders
 from slurm_share.core.errors import SlurmShareError, UsageError
 from slurm_share.core.live import LiveFolder
@@ -34,7 +34,16 @@ from slurm_share.share import leases
 from slurm_share.triples import failed_tasks, rates_file, result_files, run_folder
 from slurm_share.triples.launcher import rates
 from slurm_share.triples.records import Ended, Run
-from slurm_share.triples.rules import checkpoint, failing, log_counts, mapreduce, pack_options, submission, triple
+from slurm_share.triples.rules import (
+    checkpoint,
+    failing,
+    log_counts,
+    mapreduce,
+    pack_options,
+    submission,
+    task_files,
+    triple,
+)
 
 UID = os.getuid()
 NOW_S = 1795271400.0
@@ -168,7 +177,7 @@ def try_command(data: bytes) -> None:
         lambda: submission.split_arguments(argv),
         lambda: submission.parse_options(argv, "here"),
         lambda: submission.parse_directives(argv),
-        lambda: submission.parse_tasks(data, "a file"),
+        lambda: task_files.parse_lines(data, "a file"),
         lambda: mapreduce.words("--x", text(data)),
     ):
         with may_refuse(UsageError):
@@ -240,9 +249,9 @@ _OPTIONS = each(
         functools.partial(log_counts.parse_window, option="--window"),
         log_counts.amount_of,
         functools.partial(pack_options.parse_name, option="--name"),
-        functools.partial(mapreduce.count, "--np"),
-        functools.partial(mapreduce.boolean, "--x"),
-        mapreduce.slots_type,
+        functools.partial(llmapreduce_options._count, "--np"),
+        functools.partial(llmapreduce_options._boolean, "--x"),
+        llmapreduce_options._slots_type,
         gpu_option.parse_gpus,
         llsub_options.positive,
         policies.parse,

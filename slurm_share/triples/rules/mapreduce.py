@@ -218,40 +218,12 @@ class Request(Struct, frozen=True, kw_only=True):
     """Sentences about options without effect."""
 
 
-def slots_type(text: str) -> int:
-    """Parse --slotsPerTaskType. Raises UsageError."""
-    if text not in ("1", "2", "3"):
-        raise UsageError(f"--slotsPerTaskType={shown(text)}: write 1 (map), 2 (map and reduce) or 3 (reduce)")
-    return int(text)
-
-
-def boolean(option: str, text: str) -> bool:
-    """Parse true or false, in any case of letters. Raises UsageError."""
-    if text.lower() not in ("true", "false"):
-        raise UsageError(f"{option}={shown(text)}: write {option}=true or {option}=false")
-    return text.lower() == "true"
-
-
-def count(option: str, text: str, least: int = 1) -> int:
-    """Parse a whole number of at least `least`. Raises UsageError."""
-    if not re.fullmatch(r"[0-9]{1,9}", text, re.ASCII) or int(text) < least:
-        raise UsageError(f"{option}={shown(text)}: write a whole number from {least} to 999999999")
-    return int(text)
-
-
 def words(option: str, text: str) -> tuple[str, ...]:
     """Split a value as a shell does. Raises UsageError."""
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
         raise UsageError(f"{option}={shown(text)} cannot be split as by a shell ({error})") from error
-
-
-def gpus(text: str) -> str:
-    """Return --gpuNameCount as Slurm writes it: NAME:COUNT, or COUNT. Raises UsageError."""
-    if not re.fullmatch(r"([A-Za-z0-9_.-]+:)?[1-9][0-9]{0,3}", text, re.ASCII):
-        raise UsageError(f"--gpuNameCount={shown(text)}: write NAME:COUNT, e.g. volta:1")
-    return text
 
 
 def _common(wish: Wish) -> list[str]:

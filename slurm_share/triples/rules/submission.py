@@ -7,25 +7,22 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from ...core import given_variables, names, text_files
+from ...core import given_variables, names
 from ...core.errors import UsageError, shown
 from ...core.gpu_option import gres, parse_gpus
 from ...core.text import counted
 from ...share import option as share_option
 from ...slurm.rules import sbatch_letters
-from ..records import TASKS_MAX as TASKS_MAX
 from ..records import Run, Triple
 from ..run_folder import LAUNCH_LOG, LAUNCH_SCRIPT
 from . import moved, together
 from . import triple as rule_triple
 from .fitting import NodeRequest
 
-LINE_MAX_BYTES = 8192
-"""Most bytes of a task's line, far below the kernel's limit of one argument (128 KiB)."""
 LOGS_PER_TASK_MAX = 1000
 """Most tasks of a run with a log for each task: folders with more files are slow on parallel file systems."""
 
-# ---- Arguments, tasks files, #SBATCH lines ----
+# ---- Arguments, #SBATCH lines ----
 
 
 def split_arguments(argv: Sequence[str]) -> tuple[str | None, Triple | None]:
@@ -44,37 +41,6 @@ def split_arguments(argv: Sequence[str]) -> tuple[str | None, Triple | None]:
             f"--, and a triple without blanks: {rule_triple.FORM}"
         )
     return script, triple
-
-
-def parse_tasks(data: bytes, source: str) -> list[str]:
-    """Return the tasks of a file, one per line. Raises UsageError, with the line's number, for an invalid line."""
-    lines = split_tasks(data, source, LINE_MAX_BYTES)
-    return [text_files.decode(line) for line in lines]
-
-
-def split_tasks(data: bytes, source: str, most_bytes: int) -> list[bytes]:
-    """Return the lines of a tasks file. Raises UsageError, with the line's number, for an invalid line."""
-    unreadable = text_files.why_not_text(data)
-    if unreadable is not None:
-        raise UsageError(f"{source}: the file {unreadable}")
-    lines = text_files.split_lines(data)
-    if not lines:
-        raise UsageError(f"{source}: the file is empty; write one task per line")
-    if len(lines) > TASKS_MAX:
-        raise UsageError(
-            f"{source}: the file has {len(lines)} lines, but a run has at most {TASKS_MAX} tasks; make several runs"
-        )
-    for number, line in enumerate(lines, 1):
-        why = None
-        if not line.strip():
-            why = "is empty; remove it: every line is a task, and the first line is task 0"
-        elif len(line) > most_bytes:
-            why = f"has {len(line)} bytes, but a task has at most {LINE_MAX_BYTES}; put it into a script of its own"
-        else:
-            why = text_files.why_no_line(line)
-        if why is not None:
-            raise UsageError(f"{source}: line {number} {why}")
-    return lines
 
 
 class Directive(Struct, frozen=True):
@@ -109,19 +75,15 @@ def parse_directives(lines: Sequence[str]) -> tuple[Directive, ...]:
     found: list[Directive] = []
     for line in lines:
         where = f"the script's line #SBATCH {shown(line)}"
-        argv = _split(line, where)
+        argv = split_words(line, where)
         if argv[:1] == ["hetjob"]:
             raise UsageError("the script's #SBATCH hetjob: a triple cannot be a heterogeneous job; remove the triple")
         found += parse_options(argv, where)
     return tuple(found)
 
 
-def parse_options_of(line: str, where: str, whom: str) -> tuple[Directive, ...]:
-    """Return the long options of `whom` in a line. Raises UsageError with the prefix `where`."""
-    return parse_options(_split(line, where), where, whom)
-
-
-def _split(line: str, where: str) -> list[str]:
+def split_words(line: str, where: str) -> list[str]:
+    """Split a line as a shell does, without comments. Raises UsageError with the prefix `where`."""
     try:
         return shlex.split(line, comments=True)
     except ValueError as error:
@@ -239,7 +201,7 @@ def effective(directives: Sequence[str], wishes: Wishes) -> Wishes:
     if not directives:
         return wishes
     try:
-        return Wishes(options=tuple(word for line in directives for word in _split(line, "#SBATCH")))
+        return Wishes(options=tuple(word for line in directives for word in split_words(line, "#SBATCH")))
     except UsageError:
         return Wishes()  # sbatch names the mistake
 

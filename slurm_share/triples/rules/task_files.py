@@ -17,9 +17,12 @@ from ...core import numbers, text_files
 from ...core.errors import UsageError, shown
 from ...core.text import did_you_mean
 from ...packing import TaskSpec
+from ..records import TASKS_MAX
 from . import pack_options, submission
 
 MAGIC = "#LLSUB"
+LINE_MAX_BYTES = 8192
+"""Most bytes of a task's line, far below the kernel's limit of one argument (128 KiB)."""
 JSON_ENDING = ".jsonl"
 LINE_OPTIONS = ("gpu-mem", "gpus-per-task", "name")
 OTHERS_MOST = 2000
@@ -90,9 +93,40 @@ def line_number(task: int, others: Sequence[int] | None) -> int | None:
     return number
 
 
+def parse_lines(data: bytes, source: str) -> list[str]:
+    """Return the tasks of a file, one per line. Raises UsageError, with the line's number, for an invalid line."""
+    lines = _split_lines(data, source, LINE_MAX_BYTES)
+    return [text_files.decode(line) for line in lines]
+
+
+def _split_lines(data: bytes, source: str, most_bytes: int) -> list[bytes]:
+    """Return the lines of a tasks file. Raises UsageError, with the line's number, for an invalid line."""
+    unreadable = text_files.why_not_text(data)
+    if unreadable is not None:
+        raise UsageError(f"{source}: the file {unreadable}")
+    lines = text_files.split_lines(data)
+    if not lines:
+        raise UsageError(f"{source}: the file is empty; write one task per line")
+    if len(lines) > TASKS_MAX:
+        raise UsageError(
+            f"{source}: the file has {len(lines)} lines, but a run has at most {TASKS_MAX} tasks; make several runs"
+        )
+    for number, line in enumerate(lines, 1):
+        why = None
+        if not line.strip():
+            why = "is empty; remove it: every line is a task, and the first line is task 0"
+        elif len(line) > most_bytes:
+            why = f"has {len(line)} bytes, but a task has at most {LINE_MAX_BYTES}; put it into a script of its own"
+        else:
+            why = text_files.why_no_line(line)
+        if why is not None:
+            raise UsageError(f"{source}: line {number} {why}")
+    return lines
+
+
 def _text_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tuple[int, str, TaskSpec]]:
     spec = base or TaskSpec()
-    for number, line in enumerate(submission.parse_tasks(data, source), 1):
+    for number, line in enumerate(parse_lines(data, source), 1):
         if base is not None and line.startswith(MAGIC):
             spec = _with_options(line.removeprefix(MAGIC).strip(), spec, f"{source}: line {number}")
         else:
@@ -101,7 +135,8 @@ def _text_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tup
 
 def _with_options(text: str, spec: TaskSpec, where: str) -> TaskSpec:
     """Return the requests of the lines below an `#LLSUB` line."""
-    for one in submission.parse_options_of(text, f"{where}: {MAGIC} {shown(text)}", "a tasks file"):
+    place = f"{where}: {MAGIC} {shown(text)}"
+    for one in submission.parse_options(submission.split_words(text, place), place, "a tasks file"):
         if one.name not in LINE_OPTIONS or one.value is None:
             known = ", ".join(f"--{name}=" for name in LINE_OPTIONS)
             raise UsageError(f"{where}: --{shown(one.name)} is not an option of a tasks file: the options are {known}")
@@ -132,8 +167,8 @@ def _gpus(text: str, name: str) -> int:
 
 
 def _json_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tuple[int, str, TaskSpec]]:
-    most = 2 * submission.LINE_MAX_BYTES + _LAYOUT_BYTES
-    for number, line in enumerate(submission.split_tasks(data, source, most), 1):
+    most = 2 * LINE_MAX_BYTES + _LAYOUT_BYTES
+    for number, line in enumerate(_split_lines(data, source, most), 1):
         where = f"{source}: line {number}"
         try:
             task = _decoder.decode(line)
@@ -169,8 +204,8 @@ def _check_run(run: str, where: str) -> None:
     why = None
     if not run.strip():
         why = "is empty"
-    elif len(run.encode("utf-8", "surrogateescape")) > submission.LINE_MAX_BYTES:
-        why = f"is longer than {submission.LINE_MAX_BYTES} bytes; put it into a script of its own"
+    elif len(run.encode("utf-8", "surrogateescape")) > LINE_MAX_BYTES:
+        why = f"is longer than {LINE_MAX_BYTES} bytes; put it into a script of its own"
     elif "\n" in run or "\0" in run:
         why = "contains a line end or a NUL; put it into a script of its own"
     if why is not None:

@@ -99,40 +99,6 @@ def test_no_gpu_is_asked_for_by_leaving_the_option_away(text: str) -> None:
         gpu_option.parse_gpus(text)
 
 
-# ---- tasks ----
-
-
-def test_each_line_is_a_task_with_or_without_a_last_newline() -> None:
-    assert submission.parse_tasks(b"a b\nc\n", "f") == ["a b", "c"]
-    assert submission.parse_tasks(b"a b\r\n\xff\n", "f") == ["a b", "\udcff"]
-    assert submission.parse_tasks(b"x" * 8192, "f") == ["x" * 8192]
-    assert submission.parse_tasks(b"a\r\r\nb\r", "f") == ["a", "b"]
-
-
-@pytest.mark.parametrize("mark", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
-def test_a_line_ends_only_at_a_newline(mark: str) -> None:
-    assert submission.parse_tasks(f"a{mark}b\nc\n".encode(), "f") == [f"a{mark}b", "c"]
-
-
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (b"", "the file is empty"),
-        (b"a\n\nb\n", "line 2 is empty"),
-        (b"a\n \t\n", "line 2 is empty"),
-        (b"a\n\n", "line 2 is empty"),
-        (b"a\nb\n" + b"x" * 8193 + b"\n", "line 3 has 8193 bytes"),
-        (b"a\0b\n", "line 1 contains a NUL byte"),
-        (b"a\nb\rc\nd\n", "line 2 contains a carriage return .CR.; remove it"),
-        (b"a\rb\rc\r", r"line 1 contains a carriage return .*: tr '.r' '.n' < FILE > NEW"),
-        ("a\nb\n".encode("utf-16"), "the file is UTF-16, as PowerShell writes it; convert it: iconv -f UTF-16"),
-    ],
-)
-def test_a_line_that_is_no_task_is_refused_with_its_number(data: bytes, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
-        submission.parse_tasks(data, "f")
-
-
 # ---- #SBATCH lines ----
 
 
@@ -208,13 +174,6 @@ def test_other_options_are_left_to_sbatch() -> None:
 )
 def test_where_the_output_of_a_job_is(output: list[str], file: str | None) -> None:
     assert submission.output_file(["sbatch", "--parsable", *output, "/x/launch.sh"], 7, "/home/x") == file
-
-
-def test_there_is_a_most_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(submission, "TASKS_MAX", 2)
-    assert submission.parse_tasks(b"a\nb\n", "f") == ["a", "b"]
-    with pytest.raises(UsageError, match="f: the file has 3 lines, but a run has at most 2 tasks"):
-        submission.parse_tasks(b"a\nb\nc\n", "f")
 
 
 # ---- the cluster ----

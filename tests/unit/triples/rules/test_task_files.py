@@ -24,6 +24,47 @@ def jsonl(data: bytes, base: TaskSpec | None = BASE) -> Tasks:
     return task_files.parse(data, "f", base, is_json=True)
 
 
+# ---- Lines ----
+
+
+def test_each_line_is_a_task_with_or_without_a_last_newline() -> None:
+    assert task_files.parse_lines(b"a b\nc\n", "f") == ["a b", "c"]
+    assert task_files.parse_lines(b"a b\r\n\xff\n", "f") == ["a b", "\udcff"]
+    assert task_files.parse_lines(b"x" * 8192, "f") == ["x" * 8192]
+    assert task_files.parse_lines(b"a\r\r\nb\r", "f") == ["a", "b"]
+
+
+@pytest.mark.parametrize("mark", ["\x0b", "\x0c", "\x1c", "\x1d", "\x1e", "\x85", "\u2028", "\u2029"])
+def test_a_line_ends_only_at_a_newline(mark: str) -> None:
+    assert task_files.parse_lines(f"a{mark}b\nc\n".encode(), "f") == [f"a{mark}b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "the file is empty"),
+        (b"a\n\nb\n", "line 2 is empty"),
+        (b"a\n \t\n", "line 2 is empty"),
+        (b"a\n\n", "line 2 is empty"),
+        (b"a\nb\n" + b"x" * 8193 + b"\n", "line 3 has 8193 bytes"),
+        (b"a\0b\n", "line 1 contains a NUL byte"),
+        (b"a\nb\rc\nd\n", "line 2 contains a carriage return .CR.; remove it"),
+        (b"a\rb\rc\r", r"line 1 contains a carriage return .*: tr '.r' '.n' < FILE > NEW"),
+        ("a\nb\n".encode("utf-16"), "the file is UTF-16, as PowerShell writes it; convert it: iconv -f UTF-16"),
+    ],
+)
+def test_a_line_that_cannot_be_a_task_is_refused_with_its_number(data: bytes, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        task_files.parse_lines(data, "f")
+
+
+def test_there_is_a_most_of_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(task_files, "TASKS_MAX", 2)
+    assert task_files.parse_lines(b"a\nb\n", "f") == ["a", "b"]
+    with pytest.raises(UsageError, match="f: the file has 3 lines, but a run has at most 2 tasks"):
+        task_files.parse_lines(b"a\nb\nc\n", "f")
+
+
 # ---- #LLSUB lines ----
 
 
