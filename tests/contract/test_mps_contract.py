@@ -31,6 +31,9 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: a second u
 
 pytestmark = without_driver
 
+EVERY_DRIVER = pytest.mark.parametrize("program", ["535", "550", "590"], indirect=True)
+"""For what differs between releases; all else is the same in each."""
+
 
 @dataclass
 class Program:
@@ -154,9 +157,9 @@ class Mps:
         shutil.rmtree(self.home)
 
 
-@pytest.fixture(params=["535", "550", "590"])
+@pytest.fixture(params=["590"])
 def program(request: pytest.FixtureRequest) -> Iterator[Program]:
-    """Return the stand-in, which behaves as one release."""
+    """Return the stand-in, which behaves as one release; for tests marked EVERY_DRIVER as several."""
     folder = tempfile.mkdtemp(prefix="mps", dir="/tmp")
     Path(folder).chmod(0o755)
     state = f"{folder}/state"
@@ -208,6 +211,7 @@ def test_files_and_modes(running: Mps) -> None:
     assert kinds == [stat.S_IFSOCK, stat.S_IFREG, stat.S_IFSOCK, stat.S_IFIFO]
 
 
+@EVERY_DRIVER
 def test_the_pid_file_is_of_550(running: Mps) -> None:
     file = Path(running.pipe, "nvidia-cuda-mps-control.pid")
     assert (file.read_text() if file.exists() else None) == (
@@ -263,6 +267,7 @@ def test_answers(running: Mps, dialogue: list[tuple[str, str]]) -> None:
     ]
 
 
+@EVERY_DRIVER
 def test_the_status_of_a_server_is_asked_from_550_on(running: Mps) -> None:
     new = running.program.driver >= 550
     expected = "Server 12345 not found\n" if new else 'Unknown command "get_server_status"\n'
@@ -276,6 +281,7 @@ def test_commands_on_one_input_are_answered_in_order(running: Mps) -> None:
 
 
 @root_only
+@EVERY_DRIVER
 def test_what_another_user_may_do(running: Mps) -> None:
     assert running.say("get_default_active_thread_percentage", uid=NOBODY) == (0, "100.0\n", "")
     assert running.say("set_default_active_thread_percentage 50", uid=NOBODY)[0] == 0

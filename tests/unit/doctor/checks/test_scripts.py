@@ -15,9 +15,11 @@ from slurm_share.slurm.rules import shell
 CHECKS = ("script-fails", "script-gpus", "task-prolog")
 
 
-def said(text, key="Epilog"):
-    """Return the findings about one script of a shell."""
-    facts = changed(HEALTHY, "slurm.scripts", (script(f"#!/bin/bash\n{text}\n", key),))
+def said(text, *keys):
+    """Return the findings about one script of a shell, which these keys of slurm.conf name."""
+    facts = changed(
+        HEALTHY, "slurm.scripts", tuple(script(f"#!/bin/bash\n{text}\n", key) for key in keys or ["Epilog"])
+    )
     return [one for one in every.examine(facts) if one.check in CHECKS and one.outcome != "PASS"]
 
 
@@ -133,9 +135,8 @@ def test_what_works_against_shares_is_named(text, check, words):
         "cat > f <<-EOF\n\tpkill\n\tEOF\nfor ((i=0;i<3;i++)); do date; done",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("key", ["Prolog", "Epilog", "TaskEpilog"])
-def test_what_leaves_shares_alone_is_not(text, key):
-    assert said(text, key) == []
+def test_what_leaves_shares_alone_is_not(text):
+    assert said(text, "Prolog", "Epilog", "TaskEpilog") == []
 
 
 def test_what_runs_on_the_controller_reaches_no_gpu():
