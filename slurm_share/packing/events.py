@@ -287,21 +287,15 @@ class EventLog:
 class EventReader(Generic[_E]):
     """Reads the events of one kind of all nodes of a run, each once."""
 
-    def __init__(
-        self,
-        logs: Path,
-        kind: type[_E],
-        *,
-        leave: Path | None = None,
-        uid: int | None = None,
-        is_latest: bool = False,
-    ) -> None:
+    def __init__(self, logs: Path, kind: type[_E], *, uid: int | None = None, is_latest: bool = False) -> None:
         """Read nothing yet. `logs`: the run's folder with the nodes' folders, which nodes make when they begin.
 
-        `leave`: the folder of a node that is not read. `uid`: files of other owners are ignored; None: they are read.
-        `is_latest`: of what is there already, read only the latest event of each node.
+        `uid`: files of other owners are ignored; None: they are read. `is_latest`: of what is there already, read only
+        the latest event of each node.
         """
-        self._logs, self.leave, self._uid = logs, leave, uid
+        self._logs, self._uid = logs, uid
+        self.leave: Path | None = None
+        """The folder of a node that is not read."""
         tagged = msgspec.json.encode(str(kind.__struct_config__.tag))
         self._begin = b'{"event":%s' % tagged
         self._decode: Callable[[bytes], _E] = msgspec.json.Decoder(kind).decode

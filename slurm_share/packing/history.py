@@ -47,8 +47,6 @@ FAMILY_RUNS = 1000
 A list of many short tasks would otherwise push everything else out of what is read."""
 LOCK_S = 2.0
 OLDEST_S = 180 * 86400.0
-MONTHS_MOST = 8
-"""180 days span at most seven months; one more allows for a clock that is ahead."""
 AHEAD_S = 86400.0
 """A record that is further in the future than this was written with a wrong clock. It is ignored, since it would always
 be the newest of its command."""

@@ -1,18 +1,23 @@
-"""Learn from samples, rates and ends: sizes of commands, their loads, and the speeds of groups."""
+"""Learn from samples, rates and ends: sizes of commands, their loads, the speeds of groups. Sum up a node's run."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
+from statistics import median
 
+from ...core.text import counted
 from ...node.gpu_figures import GpuLoad
 from ..attempt import Attempt
 from ..group_speeds import GroupSpeeds
 from ..history_records import TaskRun
-from ..records import EndFacts, GpuFacts, TaskKey
-from ..run_totals import RunTotals
+from ..records import EndFacts, EndKind, GpuFacts, TaskKey
 from ..speed_records import PairRun, Rate
 from .endings import MEMORY_KINDS
 from .estimate.estimator import Estimator
+from .loads import minute_ratio
+from .speed_account import GroupResult, span
+from .speed_account import sentences as speed_sentences
 from .speeds import Speeds
 
 UNSEEN_LEARNED = 25
@@ -122,3 +127,121 @@ class Learner:
 
 def _drop(pair: PairRun) -> None:
     """Keep a pair out of the history."""
+
+
+GAP_S = 30.0
+"""A longer gap between two samples is not counted: the machine was suspended, or the driver hung."""
+_FREE: frozenset[EndKind] = frozenset({"neighbour's memory", "neighbour's fault", "device"})
+
+
+class RunTotals:
+    """The sums of a node's packed run, from measured values only."""
+
+    def __init__(self, gpus: Sequence[GpuFacts]) -> None:
+        self._gpus = {gpu.uuid: gpu for gpu in gpus}
+        self._energy: dict[str, float] = {}
+        """GPU -> its energy counter at the last sample."""
+        self._at: float | None = None
+        self.seconds = 0.0
+        """Sampled time of each GPU."""
+        self.memory_mib_s = self.booked_mib_s = self.used_mib_s = 0.0
+        self.busy_s = 0.0
+        """GPU seconds with a task."""
+        self.sm_s = self.sm_over_s = 0.0
+        self.energy_j = self.idle_j = 0.0
+        self.own = self.neighbours = self.free = 0
+        """Attempts that ran out of memory by their own need, or by a neighbour's, or that a fault or device ended."""
+        self.wasted_s = 0.0
+        """Time of all these attempts."""
+        self.done = 0
+        self.waits = array("d")
+        """Seconds from the start of the launcher to the first start of each task."""
+        self.learned: set[str] = set()
+        """Commands whose size was seen."""
+
+    def started(self, waited_s: float | None) -> None:
+        """Count a start. `waited_s` None: it is not the first start of the task."""
+        if waited_s is not None:
+            self.waits.append(max(waited_s, 0.0))
+
+    def ended(self, its: Attempt) -> None:
+        if its.kind == "done":
+            self.done += 1
+        elif its.kind in MEMORY_KINDS:
+            self.own += 1
+            self.wasted_s += its.seconds
+        elif its.kind in _FREE:
+            self.neighbours += its.kind == "neighbour's memory"
+            self.free += its.kind != "neighbour's memory"
+            self.wasted_s += its.seconds
+
+    def sample(self, gpus: Mapping[str, GpuLoad], running: Mapping[int, Attempt], now_s: float) -> float:
+        """Add the time since the last sample. Return it, or 0 if it does not count."""
+        before, self._at = self._at, now_s
+        seconds = 0.0 if before is None else now_s - before
+        is_counted = 0 < seconds <= GAP_S
+        there: dict[str, list[Attempt]] = {uuid: [] for uuid in self._gpus}
+        for its in running.values():
+            for uuid in its.gpus:
+                there[uuid].append(its)
+        self.seconds += seconds if is_counted else 0.0
+        for uuid, facts in self._gpus.items():
+            gpu, tasks = gpus.get(uuid), there[uuid]
+            joules = self._joules(gpu)
+            if not is_counted or gpu is None:
+                continue
+            self.busy_s += seconds if tasks else 0.0
+            if facts.total_mib and gpu.memory_used_mib is not None:
+                self.memory_mib_s += facts.total_mib * seconds
+                self.used_mib_s += gpu.memory_used_mib * seconds
+                booked = sum(max(its.reserved_mib, its.memory.get(uuid, 0)) for its in tasks)
+                self.booked_mib_s += min(booked, facts.total_mib) * seconds
+            if (sm_ratio := minute_ratio(gpu.load_percent_windows)) is not None:
+                self.sm_s += sm_ratio * seconds
+                self.sm_over_s += seconds
+            self.energy_j += joules
+            if not tasks:
+                self.idle_j += joules
+            if len(tasks) == 1:
+                tasks[0].see_alone(gpu, seconds, joules)
+        return seconds if is_counted else 0.0
+
+    def _joules(self, gpu: GpuLoad | None) -> float:
+        """Return the energy that a GPU has used since its last sample; 0: not known, or its counter was reset."""
+        if gpu is None or gpu.energy_j is None:
+            return 0.0
+        before, self._energy[gpu.uuid] = self._energy.get(gpu.uuid), gpu.energy_j
+        return 0.0 if before is None or gpu.energy_j < before else gpu.energy_j - before
+
+    def sentences(self, folder: str, groups: Sequence[GroupResult] = ()) -> list[str]:
+        """Return the sentences at the end of a node's run. `folder`: of the run, as its user writes it. `groups`: the
+        measured groups of tasks."""
+        said = []
+        if self.memory_mib_s:
+            booked, used = (100 * one / self.memory_mib_s for one in (self.booked_mib_s, self.used_mib_s))
+            busy = 100 * self.busy_s / (self.seconds * len(self._gpus))
+            sm = f"; SM activity {self.sm_s / self.sm_over_s:.2f}" if self.sm_over_s else ""
+            said.append(
+                f"GPU memory booked {booked:.0f} %, used {used:.0f} %; GPUs with work {busy:.0f} % of the time{sm}"
+            )
+        lost = f"; wasted {span(self.wasted_s)}" if self.wasted_s else ""
+        faults = f"; {self.free} ended by a neighbour's fault or a failed GPU" if self.free else ""
+        said.append(f"out of GPU memory: {self.own} own, {self.neighbours} by a neighbour{faults}{lost}")
+        if self.waits:
+            total, middle = sum(self.waits) / len(self.waits), median(self.waits)
+            said.append(f"a task waited {span(total)} for its start (median {span(middle)})")
+        said += speed_sentences(groups)
+        if self.energy_j:
+            each = f", {_joules_text(self.energy_j / self.done)} a task that is done" if self.done else ""
+            idle = f"; {_joules_text(self.idle_j)} of it while idle" if self.idle_j else ""
+            said.append(f"energy {_joules_text(self.energy_j)}{each}{idle}")
+        if self.learned:
+            said.append(f"learned the size of {counted(len(self.learned), 'command')}; next time --dry-run shows it")
+        if groups:
+            said.append(f"slurm-share pack explain {folder} lists every group of tasks that was measured")
+        said.append(f"slurm-share pack explain {folder} TASK says why a task went where it did")
+        return said
+
+
+def _joules_text(joules: float) -> str:
+    return f"{joules / 1e6:.2f} MJ" if joules >= 1e5 else f"{joules / 1e3:.1f} kJ"
