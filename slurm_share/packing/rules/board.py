@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from ...node.gpu_figures import GpuLoad
-from ..attempt import UNKNOWN, Attempt, signature_of
+from ..attempt import UNKNOWN, Attempt
 from ..decision_records import Action, Decision, GiveUp, Hold, Move, Pause, Reserve, Resume, Start
 from ..history_records import TaskRun
 from ..records import (
@@ -42,10 +42,8 @@ from .room import capacity, usable
 from .slots import Budget, SlotPolicy
 from .speeds import Speeds
 from .undo import alone_most_s
+from .vacancies import Vacancies
 
-AGAIN_S = 1.0
-"""For this time after a decision, tasks of the same command take the place of an ended one without a decision. Then a
-decision is needed, because sizes are learned meanwhile."""
 BLIND_S = 10.0
 """After this time without a sample, the driver counts as hanging."""
 LEFT_S = 5.0
@@ -128,10 +126,7 @@ class Board:
         """The version and tasks for which `_pairs` holds."""
         self._is_due = True
         self._next_s: float | None = 0.0
-        self._vacant: list[Attempt] = []
-        """Tasks that were done since the last decision, whose place a task of the same command may take."""
-        self._answers: dict[object, tuple[float, Start]] = {}
-        """Signature of a task -> time and result of its last decision."""
+        self._vacancies = Vacancies(self.queue, self._gpus, self._running, self.speeds)
         self._refused: tuple[int, float] | None = None
         """The next task of the list of all nodes, if it cannot start here, and since when."""
 
@@ -179,10 +174,8 @@ class Board:
 
     def _would_start(self, ask: TaskAsk, now_s: float, floor_mib: int) -> bool:
         """Return whether a decision now would start or give up a task that is not in the queue."""
-        if self._vacant and not self.queue and not floor_mib and self._may_repeat(now_s):
-            ended = self._vacant[-1]
-            if ask.key == ended.ask.key and self._repeats(ask, ended, now_s):
-                return True
+        if not self.queue and not floor_mib and self._vacancies.takes(ask, self.settings, now_s):
+            return True
         return self.would_act(ask, now_s, floor_mib=floor_mib)
 
     def put_back(self, task: int, now_s: float) -> None:
@@ -450,7 +443,7 @@ class Board:
         if run.kind == "done":
             insort(self._durations, facts.now_s - run.started_s)
             if run.is_plain:
-                self._vacant.append(run)
+                self._vacancies.add(run)
         elif run.kind == "device":
             self._out.update(dict.fromkeys(run.gpus, run.why))
         if not self._has_slots:
@@ -572,13 +565,13 @@ class Board:
         Started tasks count as running from now on. One call may start several tasks; call it again at the next event.
         """
         self._is_due = False
-        self._vacant.clear()
+        self._vacancies.clear()
         view = self.view(now_s)
         decision = self._policy(view)
         self.apply(decision.actions, now_s)
         for action in decision.actions:
             if isinstance(action, Start) and (run := self._running[action.task]).is_plain:
-                self._answers[run.signature] = now_s, action
+                self._vacancies.decided(run, action, now_s)
         self._next_s = self.next_s(now_s)
         return view, decision
 
@@ -645,72 +638,15 @@ class Board:
                 gpu.held_for, gpu.view = None, None
         return self.queue.remove(task)
 
-    # ---- The place of an ended task ----
-
     def repeat(self, now_s: float) -> tuple[int, Start] | None:
         """Start the first waiting task in the place of a done one of the same command, without a decision.
 
-        Return the done task and the start; None: a decision is needed. It would have the same result: one was made
-        recently for this family, both tasks have the same estimate, and no other task has to start first. The booking
-        does not change.
+        Return the done task and the start; None: a decision is needed.
         """
-        if not self._vacant:
-            return None
-        if not self._may_repeat(now_s):
-            self._vacant.clear()
-            return None
-        ended, waiting = self._vacant.pop(), self.queue.first()
-        if waiting is None or not self._repeats(waiting.ask, ended, now_s):
-            return None
-        self.queue.refresh(waiting)
-        if waiting.hopeless and not self.settings.keep_going:
-            return None  # a decision gives it up
-        if waiting.ask.key != ended.ask.key and not self._is_alike(waiting, ended):
-            return None
-        task = waiting.ask.task
-        start = Start(
-            task=task,
-            gpus=ended.gpus,
-            reserve_mib=ended.reserved_mib,
-            cap_mib=ended.cap_mib,
-            why=f"in the place of task {ended.ask.task}",
-        )
-        self.apply((start,), now_s)
-        return ended.ask.task, start
-
-    def _may_repeat(self, now_s: float) -> bool:
-        """Return whether no task but the first waiting one may have to start first."""
-        settings = self.settings
-        if settings.policy not in BOOKING or settings.order != "fifo" or self.queue.retries:
-            return False
-        if any(gpu.held_for is not None for gpu in self._gpus.values()):
-            return False
-        return not any(one.is_paused for one in self._running.values())
-
-    def _repeats(self, ask: TaskAsk, ended: Attempt, now_s: float) -> bool:
-        """Return whether a decision about a task with the estimate of a done one would give it the same place."""
-        signature = signature_of(ask)
-        decided_s, answer = self._answers.get(signature, (0.0, None))
-        if answer is None or now_s - decided_s > AGAIN_S or signature != ended.signature:
-            return False
-        if (answer.reserve_mib, answer.cap_mib) != (ended.reserved_mib, ended.cap_mib):
-            return False
-        gpu, most = self._gpus[ended.gpus[0]], self.settings.max_per_gpu
-        if most is not None and len(gpu.running) >= most:
-            return False  # the limit has been lowered
-        if self.settings.policy != "gain":
-            return True
-        # It has to suit the neighbours equally well: it is the same command, and neither it nor one of them is alone.
-        if ask.key != ended.ask.key or (self.speeds.is_new(ask, (gpu.facts.model,)) and len(gpu.running) < 2):
-            return False
-        return not any(self.speeds.is_refused(ask.key, one.ask.key) for one in gpu.running.values())
-
-    def _is_alike(self, waiting: Attempt, ended: Attempt) -> bool:
-        """Return whether a waiting task with current estimates has the same one as a done one."""
-        found, before = dict(waiting.estimates).get(self.facts[ended.gpus[0]].model), ended.estimate
-        return found is not None and (
-            (found.source, found.safe_mib, found.floor_mib) == (before.source, before.safe_mib, before.floor_mib)
-        )
+        found = self._vacancies.find(self.settings, now_s)
+        if found is not None:
+            self.apply((found[1],), now_s)
+        return found
 
     # ---- Speed ----
 

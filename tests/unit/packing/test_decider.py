@@ -16,9 +16,10 @@ from slurm_share.packing.decider import Decider
 from slurm_share.packing.decision_records import GiveUp, Start
 from slurm_share.packing.history_records import TaskRun
 from slurm_share.packing.records import EndFacts, PackSettings, TaskAsk, TaskKey, TaskSample
-from slurm_share.packing.rules.board import AGAIN_S, BLIND_S, LEFT_S, Board
+from slurm_share.packing.rules.board import BLIND_S, LEFT_S, Board
 from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.speeds import Speeds
+from slurm_share.packing.rules.vacancies import AGAIN_S
 from slurm_share.packing.speed_records import PairRun
 
 
