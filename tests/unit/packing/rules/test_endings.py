@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from slurm_share.packing.records import EndFacts
+from slurm_share.packing.decision_records import Start
+from slurm_share.packing.records import EndFacts, GpuFacts, PackSettings, TaskAsk
 from slurm_share.packing.rules import log_messages
+from slurm_share.packing.rules.board import Board
 from slurm_share.packing.rules.endings import classify, has_signal, is_fault, may_be_host_memory
+from slurm_share.packing.rules.slots import Budget, slot_settings
+from slurm_share.triples.rules.outcomes import OUTCOMES
 
 ROOT = Path(__file__).parents[4]
 TAILS = tomllib.loads((ROOT / "tests/data/packing/log_tails.toml").read_text())["tail"]
@@ -185,3 +189,31 @@ def test_a_size_that_no_memory_has_is_none():
 )
 def test_what_a_program_asked_for_in_vain(log, mib):
     assert log_messages.asked_mib(log) == mib
+
+
+def judged(tail, policy):
+    """Return the outcome of an end for a task beside another one, in a run with this policy."""
+    its = [GpuFacts(uuid=f"G{place}", index=place, model="A", total_mib=80_000, is_mps=True) for place in range(2)]
+    if policy == "slots":
+        made = Board(its, 4, slot_settings(0), None, budgets={one.uuid: Budget(20_000, 80_000, 4, True) for one in its})
+        for task in range(4):
+            made.start_new(TaskAsk(task=task), (f"G{task % 2}",), 0.0)
+    else:
+        made = Board(its, 4, PackSettings(policy=policy), None)
+        for task in range(4):
+            made.add(TaskAsk(task=task), 0.0)
+            start = Start(task=task, gpus=(f"G{task % 2}",), reserve_mib=20_000, cap_mib=20_000, why="")
+            made.apply((start,), 0.0)
+    run = made.running[1]
+    made.sample_task(1, {run.gpus[0]: int(tail.get("cap", 0.5) * run.cap_mib)}, 1, 99.0)
+    return OUTCOMES[made.ended(facts(tail)).kind]
+
+
+@pytest.mark.parametrize("tail", TAILS, ids=lambda tail: tail["name"])
+def test_runs_with_and_without_pack_judge_an_end_alike(tail):
+    """As the table in packaging/docs/triples.md says: only a CUDA fault is another's in a packed run alone."""
+    plain, packed = judged(tail, "slots"), judged(tail, "booked")
+    if tail["name"] in ("illegal address", "device-side assertion"):
+        assert (plain, packed) == ("failed", "disturbed")
+    else:
+        assert plain == packed
