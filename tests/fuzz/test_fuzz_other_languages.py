@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,19 +17,17 @@ import running
 from in_lua import SEEDS, Controller
 from target import Target
 
-PLUGINS = Path(__file__).parents[2] / "plugins"
-EXECUTIONS = 20_000
+EXECUTIONS = 5_000
 """Inputs for each parser in C."""
 PARSERS = ("option", "plan", "gres", "holding", "cores", "srun words", "job")
-JOBS = 2000
-BOTH = 2000
+JOBS = 500
+BOTH = 500
 """Texts for each reader that there is in Python and in C."""
 
 
-def test_the_plugins_parsers_take_whatever_comes(tmp_path: Path) -> None:
+def test_the_plugins_parsers_take_whatever_comes(c_program: Callable[[str], Path], tmp_path: Path) -> None:
     """No sanitizer speaks; and the inputs find ways through the code that the good examples do not take."""
-    subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={tmp_path}", tmp_path / "fuzz_parsers"], check=True)
-    argv = [tmp_path / "fuzz_parsers", "0", str(EXECUTIONS), "1", tmp_path / "input"]
+    argv = [c_program("fuzz_parsers"), "0", str(EXECUTIONS), "1", tmp_path / "input"]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, f"{(tmp_path / 'input').read_bytes()!r}\n{done.stderr[-4000:]}"
     rows = [line.split(",") for line in done.stdout.splitlines()]
@@ -50,9 +48,8 @@ def test_job_submit_takes_whatever_a_user_submits(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def readers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[in_c.Readers]:
-    folder = tmp_path_factory.mktemp("readers")
-    in_c.build(folder)
+def readers(c_program: Callable[[str], Path]) -> Iterator[in_c.Readers]:
+    (folder,) = {c_program(name).parent for name in in_c.PROGRAMS}
     found = in_c.Readers(folder)
     yield found
     found.close()
