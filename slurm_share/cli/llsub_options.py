@@ -20,8 +20,7 @@ DRY_RUNS = ("short", "script")
 """Values of --dry-run: without and with the script of the job. The first is the default."""
 
 FIRST_PAGE: dict[str, str] = {
-    "--pack": f"start each task on a GPU with room for it (default policy: {pack_options.DEFAULT_POLICY}); P of the "
-    "triple may then be auto",
+    "--pack": "start each task on a GPU with room for it; P of the triple may then be auto",
     **dict.fromkeys(
         (
             "--window", "--no-bind", "--order", "--memory-guard", "--estimate", "--hang", "--undo", "--keep-going",
@@ -77,7 +76,7 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         "--checkpoint-signal",
         metavar="SIGNAL[@SECONDS]",
         help="signal, such as USR1, on which tasks save their state and end (exit code 75); Slurm sends it "
-        "SECONDS before the time limit; --pack=gain --undo=pause also sends it to a task that moves to another GPU",
+        "SECONDS before the time limit; --pack --undo=pause also sends it to a task that moves to another GPU",
     )
     add("--no-bind", action="store_true", help="do not bind processes to cores")
 
@@ -92,7 +91,7 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
         const=pack_options.DEFAULT_POLICY,
         metavar="POLICY",
         help=f"pack tasks onto the GPUs by a policy: {', '.join(POLICIES)} (default: {pack_options.DEFAULT_POLICY}); "
-        "all but the first two are for comparisons (lab.md), with conditions after commas: book, smact_max=RATIO, "
+        "all but the first are for comparisons (lab.md), with conditions after commas: book, smact_max=RATIO, "
         "free_min=SIZE; P of the triple may then be auto",
     )
     add("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G (default: learned)")
@@ -120,7 +119,7 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
     add(
         "--undo",
         choices=pack_options.UNDOS,
-        help="with --pack=gain: pause one of two tasks that are slower together than one after the other (pause), or "
+        help="with --pack: pause one of two tasks that are slower together than one after the other (pause), or "
         "only place no such pair again (off) (default: off)",
     )
     add(

@@ -85,6 +85,8 @@ class GroupSpeeds:
                 self._speeds.note_alone(its.ask.key, self._gpus[uuid].model, rate)
                 self._families.add(its.ask.key.family)
         elif len(members) > 1:
+            if rate.windows >= undo.WINDOWS_LEAST:
+                self._speeds.note_shared(its.ask.key, self._gpus[uuid].model, rate)
             self._measure(uuid, members)
 
     def take_families(self) -> set[str]:
@@ -110,29 +112,39 @@ class GroupSpeeds:
         return [self._running[task] for task in sorted(there)]
 
     def _measure(self, uuid: str, members: Sequence[Attempt]) -> None:
-        """Measure a group if the rates of all its tasks, now and alone, are known."""
+        """Measure a group if the rates of all its tasks are known, now and alone.
+
+        For a rate alone that is not known, the highest one beside other tasks stands, which is less. So the group does
+        at most what follows. Only that it does less than one at a time is learned then.
+        """
         group, model = self._groups.get(uuid), self._gpus[uuid].model
         if group is None:
             return
         group.tasks = tuple(its.ask.task for its in members)
-        rates = []
+        rates, is_bound = [], False
         for its in members:
             alone = its.own_rate_alone or self._speeds.rate_alone(its.ask.key, model)
+            if alone is None:
+                alone, is_bound = self._speeds.least_alone(its.ask.key, model), True
             if its.rate is None or alone is None or not (its.rate.ratio_to(alone) or 0.0) > 0.0:
                 return
             rates.append((its.rate, alone))
         speed = undo.measure(rates)
-        if speed is None:
+        if speed is None or (is_bound and not speed.is_harmful):
             return
-        group.speed = speed
-        group.slowdowns = [alone.per_s / rate.per_s for rate, alone in rates]
-        group.alone_s = [self._speeds.seconds_alone(its.ask.key, model) for its in members]
+        slowdowns = [alone.per_s / rate.per_s for rate, alone in rates]
+        if not is_bound:
+            group.speed, group.slowdowns = speed, slowdowns
+            group.alone_s = [self._speeds.seconds_alone(its.ask.key, model) for its in members]
         if speed.upper is not None and speed.windows >= 2 * group.learned:
             group.learned = speed.windows
-            self._learn(uuid, members, speed, group.slowdowns)
+            self._learn(uuid, members, speed, slowdowns, is_bound=is_bound)
 
-    def _learn(self, uuid: str, members: Sequence[Attempt], speed: undo.GroupSpeed, slowdowns: Sequence[float]) -> None:
-        """Learn from a measured group, and keep it in the history if it is a pair."""
+    def _learn(
+        self, uuid: str, members: Sequence[Attempt], speed: undo.GroupSpeed, slowdowns: Sequence[float], *,
+        is_bound: bool,
+    ) -> None:  # fmt: skip
+        """Learn from a measured group, and keep it in the history if it is a pair. `is_bound`: it does at most that."""
         keys = [its.ask.key for its in members if its.ask.key is not None and its.ask.key.exact]
         if len(keys) < len(members):
             return
@@ -153,8 +165,8 @@ class GroupSpeeds:
             )
         )  # fmt: skip
         if speed.is_harmful and not was_refused:
-            text = undo.harm_text([its.ask.task for its in members], speed)
-            self._say(f"GPU {facts.index}: {text}; --pack=gain places no such pair again")
+            text = undo.harm_text([its.ask.task for its in members], speed, is_bound=is_bound)
+            self._say(f"GPU {facts.index}: {text}; --pack places no such pair again")
 
     def _close(self, uuid: str, now_s: float) -> None:
         """End a group, and keep its result."""

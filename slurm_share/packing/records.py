@@ -30,9 +30,9 @@ PolicyName = Literal[
     "slots",
 ]
 POLICIES: tuple[PolicyName, ...] = (
-    "booked", "gain", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit",
+    "gain", "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit",
 )  # fmt: skip
-"""Policies for --pack. `oracle-lug` knows the true sizes of tasks, and exists in the simulator only."""
+"""Policies for --pack, which means the first. `oracle-lug` knows the true sizes of tasks, and exists in the simulator only."""
 BOOKING: frozenset[PolicyName] = frozenset({"booked", "gain", "slots"})
 """Policies that place tasks by booked memory. `slots` is that of runs without --pack, which book their slots' caps."""
 

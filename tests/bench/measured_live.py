@@ -1,7 +1,7 @@
 """Evaluate measured speed on real Slurm with simulated GPUs: python tests/bench/measured_live.py (root; 5 minutes).
 
 Levels: `[1,auto]` with equal tasks that saturate a GPU, against runs of the same tasks with each level. Undo: eight
-tasks that all harm each other (--clash), with --pack=gain and --undo=off and pause, each after a run that measured them
+tasks that all harm each other (--clash), with --pack and --undo=off and pause, each after a run that measured them
 alone.
 The simulated tasks slow each other down by the capacity model and --clash; no figure comes from a real GPU.
 """
@@ -88,7 +88,7 @@ def equal(cluster: Cluster, home: str, triple: str, tasks: int, after: int = 0) 
 def harmed(cluster: Cluster, home: str, kind: str, tasks: int, words: str, node: str, after: int = 0) -> Live:
     """Submit tasks that harm each other; `kind` is their family."""
     lines = "".join(json.dumps({"run": HARMED, "gpu_mem": "2G", "name": kind}) + "\n" for _ in range(tasks))
-    line = f"--tasks mix.jsonl [1,4,1] --pack=gain --window=2 --max-per-gpu=2 {words}"
+    line = f"--tasks mix.jsonl [1,4,1] --pack --window=2 --max-per-gpu=2 {words}"
     return Live(cluster, home, {"mix.jsonl": lines}, line, node, after)
 
 

@@ -186,7 +186,7 @@ def test_the_rest_of_a_submitted_run_is_done_here(cluster: Cluster) -> None:
     asked = llsub(cluster, "./task.sh", "[1,2]", "--dry-run", *words)
     assert asked.returncode == 2
     assert asked.stdout.startswith("sbatch --parsable ")
-    assert "--undo ignored: lug does not measure speed; --pack=gain does" in asked.stderr
+    assert "--undo ignored: lug does not measure speed; --pack does" in asked.stderr
     assert "--parsable ignored: --dry-run submits nothing" in asked.stderr
     planned = llsub(cluster, "./task.sh", "[1,2]", "--dry-run")
     assert "lines, not shown (--dry-run=script shows them)" in planned.stdout

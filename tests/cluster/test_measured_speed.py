@@ -78,7 +78,7 @@ def clashing(cluster: Cluster, node: str, kinds: dict[str, tuple[int, int]], *wo
         for _ in range(count)
     )
     options = ("--window=2", "--max-per-gpu=2", f"--options=-w {node} {then}")
-    return SubmittedTasks(cluster, lines, "[1,4,1]", "--pack=gain", *options, *words)
+    return SubmittedTasks(cluster, lines, "[1,4,1]", "--pack", *options, *words)
 
 
 class Runs:
@@ -227,7 +227,7 @@ def test_a_harmful_pair_is_not_put_together_again(runs: Runs) -> None:
     assert made.wait() == "COMPLETED", made.log()
     said = made.log()
     assert re.search(
-        r"\d and \d together do 0\.2\d \+- 0\.\d+ of one at a time; --pack=gain places no such pair again", said
+        r"\d and \d together do 0\.2\d \+- 0\.\d+ of one at a time; --pack places no such pair again", said
     ), said
     assert 1 <= len(on_one_gpu(made)) <= 2, said
     assert set(sum(on_one_gpu(made), ())) <= set(range(4))

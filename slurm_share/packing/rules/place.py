@@ -74,7 +74,9 @@ class GainPolicy(BookedPolicy):
             for one in place.running:
                 if not one.is_paused:
                     group.add(one.ask, one.load)
-        self._left_alone = undo.left_alone(view)
+        self._waiting = undo.repeats(view)
+        self._new = {_command(task.ask) for task in view.waiting if task.is_new}
+        self._left_alone = undo.left_alone(view, self._waiting)
         self._predicted_for: set[int] = set()
         """Tasks whose gain was predicted in this decision."""
 
@@ -104,9 +106,11 @@ class GainPolicy(BookedPolicy):
         return super()._place(task)
 
     def _wants_empty(self, task: WaitingView) -> bool:
-        measured = {_command(ask) for ask in self._left_alone.values()}
-        is_new = task.is_new and _command(task.ask) not in measured
-        return is_new and undo.pays_empty(self.view, task.ask, seconds_of(task))
+        name = _command(task.ask)
+        if not task.is_new or self._waiting[name] <= undo.REPEATS_LEAST:
+            return False
+        is_measured = any(_command(ask) == name for ask in self._left_alone.values())
+        return not is_measured and undo.pays_empty(self.view, seconds_of(task), len(self._new))
 
     def unsuited_reason(self, task: WaitingView, place: Place) -> str:
         """Return why a task that has room on a GPU may not join the tasks there; empty: it may."""
@@ -140,9 +144,9 @@ class GainPolicy(BookedPolicy):
 
     def begun(self, task: WaitingView, place: Place) -> None:
         group, others = self._groups[place.uuid], self._left_alone.values()
-        if not group.names and undo.pays_alone(
-            self.view, task.ask, is_new=task.is_new, expected_s=seconds_of(task), others=others
-        ):
+        self._waiting[_command(task.ask)] -= 1
+        is_first = task.is_new and not group.names
+        if is_first and undo.pays_alone(self.view, task.ask, seconds_of(task), others, self._waiting):
             self._left_alone[place.uuid] = task.ask
         group.add(task.ask, dict(task.loads).get(place.model))
 

@@ -45,6 +45,8 @@ class Speeds:
         self._loads = Loads()
         self._rates: dict[_Pair, Rate] = {}
         """(command, GPU model) -> its rate alone there."""
+        self._shared: dict[_Pair, Rate] = {}
+        """(command, GPU model) -> its highest rate beside other tasks there, in this run."""
         self._alone_s: dict[_Pair, float] = {}
         """(command, GPU model) -> duration of its newest run alone."""
         self._pairs: dict[_Pair, PairView] = {}
@@ -67,6 +69,10 @@ class Speeds:
         """Return the rate of a command alone on a GPU model; None: not known."""
         return None if key is None or not key.exact else self._rates.get((key.exact, gpu_model))
 
+    def least_alone(self, key: TaskKey | None, gpu_model: str) -> Rate | None:
+        """Return the highest rate of a command beside others on a GPU model, at most that alone; None: not known."""
+        return None if key is None or not key.exact else self._shared.get((key.exact, gpu_model))
+
     def seconds_alone(self, key: TaskKey | None, gpu_model: str) -> float | None:
         """Return the duration of a command alone on a GPU model; None: not known."""
         return None if key is None or not key.exact else self._alone_s.get((key.exact, gpu_model))
@@ -84,6 +90,11 @@ class Speeds:
             return ()  # the usual case: no pair was measured
         names = {key.exact for key in keys}
         return tuple(self._pairs[pair] for pair in sorted(self._pairs) if pair[0] in names and pair[1] in names)
+
+    @property
+    def has_pairs(self) -> bool:
+        """Return whether a pair was measured."""
+        return bool(self._pairs)
 
     def is_refused(self, a: TaskKey | None, b: TaskKey | None) -> bool:
         """Return whether two tasks must not share a GPU."""
@@ -118,6 +129,14 @@ class Speeds:
         if key is not None and key.exact and math.isfinite(rate.per_s) and rate.per_s > 0:
             _keep(self._rates, (key.exact, gpu_model), rate)
             self.version += 1
+
+    def note_shared(self, key: TaskKey | None, gpu_model: str, rate: Rate) -> None:
+        """Record the rate of a command beside other tasks on a GPU model."""
+        if key is None or not key.exact:
+            return
+        known = self.least_alone(key, gpu_model)
+        if known is None or (rate.ratio_to(known) or 2.0) > 1.0:
+            _keep(self._shared, (key.exact, gpu_model), rate)
 
     def note_silent(self, key: TaskKey | None) -> None:
         """Record that a task was left alone on a GPU and has shown no progress."""

@@ -15,7 +15,8 @@ and Satterthwaite.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -39,11 +40,13 @@ SHORT_WINDOWS = 4
 """A task of a shorter expected duration, in windows, is not left alone: it would end before its rate pays."""
 WAITING_PER_GPU = 4
 """If this many tasks wait for each GPU, all GPUs may be used to measure tasks alone at once, else half of them."""
-EMPTY_TASKS = 3
+REPEATS_LEAST = 4
+"""A task is left alone only if at least so many tasks of its command wait: what its rate brings is theirs."""
 EMPTY_WINDOWS = 10
-"""A GPU is emptied to measure a new command alone if at least so many tasks of the command wait, and a task takes so
-many windows. Chosen by us; where a fifth of the pairs harms, the make-span of long lists was shorter in all kinds of
-simulated worlds (tests/bench/packing_bars.py)."""
+EMPTY_PER_COMMAND = 6
+"""A GPU is emptied to measure a new command alone only if its tasks take so many windows, and so many tasks wait for
+each command that is not measured. Chosen by us, for lists that end later by at most 3 % where nothing harms and earlier
+where a fifth of the pairs does (tests/bench/packing_bars.py)."""
 HARMFUL_STP = 0.85
 """Below this aggregate speed one task is paused at the first test, else at the second."""
 ERROR_LEAST_RATIO = 0.02
@@ -102,13 +105,21 @@ def actions(view: PackView) -> list[Undoing]:
 # ---- Tasks that are left alone ----
 
 
-def left_alone(view: PackView) -> dict[str, TaskAsk]:
-    """Return the GPUs (UUIDs) whose only task is left alone until its rate is known, with that task."""
+def repeats(view: PackView) -> Counter[str]:
+    """Return command -> number of its tasks that wait."""
+    return Counter(one.ask.key.exact for one in view.waiting if one.ask.key is not None)
+
+
+def left_alone(view: PackView, waiting: Mapping[str, int]) -> dict[str, TaskAsk]:
+    """Return the GPUs (UUIDs) whose only task is left alone until its rate is known, with that task.
+
+    `waiting`: what `repeats` returns.
+    """
     found: dict[str, TaskAsk] = {}
     for one in sorted(view.running, key=lambda one: (one.alone_since_s or 0.0, one.ask.task)):
         if one.alone_since_s is None or one.is_paused or view.now_s >= one.alone_since_s + alone_most_s(view.settings):
             continue
-        if pays_alone(view, one.ask, is_new=one.is_new, expected_s=one.estimate.seconds, others=found.values()):
+        if one.is_new and pays_alone(view, one.ask, one.estimate.seconds, found.values(), waiting):
             found[one.gpus[0]] = one.ask
     return found
 
@@ -119,15 +130,16 @@ def alone_most_s(settings: PackSettings) -> float:
 
 
 def pays_alone(
-    view: PackView, ask: TaskAsk, *, is_new: bool, expected_s: float | None, others: Collection[TaskAsk]
+    view: PackView, ask: TaskAsk, expected_s: float | None, others: Collection[TaskAsk], waiting: Mapping[str, int]
 ) -> bool:
-    """Return whether to leave a task alone on its GPU until its rate is known. `others`: those that are left alone.
+    """Return whether to leave a task of a new command alone on its GPU until its rate is known.
 
-    Without a rate alone, no harm to the task can be detected. It costs a few windows of one GPU, once per command: too
-    much for short tasks. A part of the GPUs stays in full use, unless so many tasks wait that the cost is small.
+    `others`: those that are left alone. It costs a few windows of one GPU, once per command: too much for short tasks,
+    and for a command of which few tasks wait. A part of the GPUs stays in full use, unless so many tasks wait that the
+    cost is small.
     """
     name = "" if ask.key is None else ask.key.exact
-    if not is_new or any(other.key is not None and other.key.exact == name for other in others):
+    if waiting.get(name, 0) < REPEATS_LEAST or any(other.key is not None and other.key.exact == name for other in others):
         return False
     seconds = view.median_s if expected_s is None else expected_s
     if seconds is not None and seconds < SHORT_WINDOWS * view.settings.rate_window_s:
@@ -139,13 +151,14 @@ def pays_alone(
     return view.median_s is None and len(others) < gpus // 2
 
 
-def pays_empty(view: PackView, ask: TaskAsk, expected_s: float | None) -> bool:
-    """Return whether to empty a GPU for a task of a new command, to measure it alone there."""
+def pays_empty(view: PackView, expected_s: float | None, new: int) -> bool:
+    """Return whether to empty a GPU for a task of a new command, to measure it alone there.
+
+    `new`: number of new commands that wait.
+    """
     seconds = view.median_s if expected_s is None else expected_s
-    if seconds is None or seconds < EMPTY_WINDOWS * view.settings.rate_window_s or not is_long(view) or ask.key is None:
-        return False
-    name = ask.key.exact
-    return sum(one.ask.key is not None and one.ask.key.exact == name for one in view.waiting) >= EMPTY_TASKS
+    is_short = seconds is None or seconds < EMPTY_WINDOWS * view.settings.rate_window_s
+    return not is_short and is_long(view) and len(view.waiting) >= EMPTY_PER_COMMAND * new
 
 
 def is_long(view: PackView) -> bool:
@@ -212,10 +225,11 @@ def measure(rates: Sequence[tuple[Rate, Rate]]) -> GroupSpeed | None:
     return GroupSpeed(stp, error, windows, upper)
 
 
-def harm_text(tasks: Sequence[int], speed: GroupSpeed) -> str:
-    """Return a finding as text: "7 and 12 together do 0.93 +- 0.03 of one at a time"."""
+def harm_text(tasks: Sequence[int], speed: GroupSpeed, *, is_bound: bool = False) -> str:
+    """Return a finding as text: "7 and 12 together do 0.93 +- 0.03 of one at a time". `is_bound`: at most."""
     *first, last = map(str, sorted(tasks))
-    return f"{', '.join(first)} and {last} together do {speed.stp:.2f} +- {speed.error:.2f} of one at a time"
+    most = "at most " if is_bound else ""
+    return f"{', '.join(first)} and {last} together do {most}{speed.stp:.2f} +- {speed.error:.2f} of one at a time"
 
 
 def _test(windows: int) -> int | None:

@@ -98,8 +98,10 @@ class Vacancies:
             return False  # the limit has been lowered
         if settings.policy != "gain":
             return True
-        # It has to suit the neighbours equally well: it is the same command, and neither it nor one of them is alone.
-        if ask.key != ended.ask.key or (self._speeds.is_new(ask, (gpu.facts.model,)) and len(gpu.running) < 2):
+        # It has to suit the neighbours equally well, and neither it nor one of them may be left alone.
+        if ask.key != ended.ask.key and self._speeds.has_pairs:
+            return False
+        if self._speeds.is_new(ask, (gpu.facts.model,)) and len(gpu.running) < 2:
             return False
         return not any(self._speeds.is_refused(ask.key, one.ask.key) for one in gpu.running.values())
 

@@ -23,7 +23,7 @@ from slurm_share.triples.launcher import claims
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import deal
 
-DEFAULT = PackRequest(settings=PackSettings(policy="booked"))
+DEFAULT = PackRequest(settings=PackSettings(policy="gain"))
 """The options that --pack stands for."""
 
 
@@ -77,7 +77,7 @@ def test_every_option_is_in_the_run(here: Path) -> None:
     words = ("--gpu-mem=6G --gpus-per-task=2 --oom-retries=0 --max-per-gpu=3 --order=short --memory-guard=hard "
              "--estimate=static --hang=kill --keep-going")  # fmt: skip
     assert call("./plain.sh", "[1,4]", "--pack", *words.split()) == 0
-    settings = PackSettings(policy="booked", oom_retries=0, max_per_gpu=3, order="short", guard="hard", keep_going=True)
+    settings = PackSettings(policy="gain", oom_retries=0, max_per_gpu=3, order="short", guard="hard", keep_going=True)
     assert run_of(here).pack == PackRequest(
         settings=settings, spec=TaskSpec(gpu_mem_mib=6144, gpus=2), estimate="static", hang="kill"
     )
@@ -112,7 +112,7 @@ def test_auto_is_what_the_smallest_node_has_cores_for(
 def test_the_number_of_a_written_share_limits_the_tasks_of_a_gpu(here: Path) -> None:
     assert call("[1,4]", "--pack", "--share-gpu=3", "--tasks", "many") == 0
     run = run_of(here)
-    assert run.pack == PackRequest(settings=PackSettings(policy="booked", max_per_gpu=3))
+    assert run.pack == PackRequest(settings=PackSettings(policy="gain", max_per_gpu=3))
     assert "--share-gpu=3" in submitted(here)[0]
 
 
@@ -256,14 +256,14 @@ def test_lines_of_a_script_mean_the_same_and_the_command_line_wins(here: Path) -
     assert call(name, "[1,auto,4]", "--tasks", "list", "--order=short", "--retries=0") == 0
     run = run_of(here)
     assert run.pack == PackRequest(
-        settings=PackSettings(policy="booked", order="short"), spec=TaskSpec(gpu_mem_mib=9216)
+        settings=PackSettings(policy="gain", order="short"), spec=TaskSpec(gpu_mem_mib=9216)
     )
     assert run.retries == 0
 
 
 def test_a_script_says_on_which_signal_it_saves_its_state(here: Path) -> None:
     assert (
-        call(script(here, "#LLSUB --undo=off --checkpoint-signal=SIGUSR1"), "[1,4]", "--pack=gain", "--undo=pause") == 0
+        call(script(here, "#LLSUB --undo=off --checkpoint-signal=SIGUSR1"), "[1,4]", "--pack", "--undo=pause") == 0
     )
     assert run_of(here).pack == PackRequest(
         settings=PackSettings(policy="gain", undo="pause"), checkpoint_signal=signal.SIGUSR1
@@ -339,7 +339,7 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
         ("./plain.sh --gpu-mem=6G", "--gpu-mem needs a triple"),
         ("./plain.sh [1,2] --gpu-mem=6G", "--gpu-mem needs --pack; write --pack too, or remove"),
         ("./plain.sh [1,2] --keep-going", "--keep-going needs --pack"),
-        ("./plain.sh [1,2] --pack=lugg", "there is no policy lugg: the policies are booked, gain, exclusive, rr"),
+        ("./plain.sh [1,2] --pack=lugg", "there is no policy lugg: the policies are gain, booked, exclusive, rr"),
         ("./plain.sh [1,2] --pack lug", "must follow --pack with an equals sign: --pack=lug"),
         ("./plain.sh [1,2] --pack --gpu-mem=0", "--gpu-mem= is a size like 8G or 800M, at most 16T"),
         ("./plain.sh [1,2] --pack --gpus-per-task=0", "it must be 1 or more, and 0 is less"),
@@ -495,7 +495,7 @@ def test_a_dry_run_shows_sizes_with_their_source_and_the_first_placements(
     (here / "mix").write_text(MIX)
     remember(here, "./plain.sh a", 6000, 6000)
     before = sorted(here.iterdir())
-    assert call("[1,auto,3]", "--pack=gain", "--tasks", "mix", "--local", "--dry-run") == 0
+    assert call("[1,auto,3]", "--pack", "--tasks", "mix", "--local", "--dry-run") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "5 tasks on 1 node, 2 GPUs NVIDIA A100 (38.7 GiB usable each)"
     assert re.fullmatch(r"   TASKS  GPU MEM   FROM +SM", lines[1])
@@ -516,8 +516,8 @@ def test_packing_options_without_effect_are_named_and_the_rest_is_done(
 ) -> None:
     assert call("./plain.sh", "[1,4]", "--pack=lug", "--order=long", "--undo=pause") == 0
     said = capsys.readouterr().err
-    assert "llsub: --order=long ignored: lug starts the tasks in the order of the file; --pack=booked has it" in said
-    assert "llsub: --undo ignored: lug does not measure speed; --pack=gain does" in said
+    assert "llsub: --order=long ignored: lug starts the tasks in the order of the file; --pack has it" in said
+    assert "llsub: --undo ignored: lug does not measure speed; --pack does" in said
     assert len(submitted(here)) == 1
 
 

@@ -87,7 +87,7 @@ def test_a_pair_that_does_less_than_one_at_a_time_is_said_and_refused_at_once(no
     (pair,) = node.pairs
     assert (pair.stp, pair.is_refused) == (0.8, True)
     assert node.board.notes == [
-        "GPU 0: 1 and 2 together do 0.80 +- 0.01 of one at a time; --pack=gain places no such pair again"
+        "GPU 0: 1 and 2 together do 0.80 +- 0.01 of one at a time; --pack places no such pair again"
     ]
     node.board.add(TaskAsk(task=3, gpu_mem_mib=4000, key=key("a")), 101.0)
     (found,) = node.board.view(101.0).pairs
@@ -111,6 +111,25 @@ def test_a_group_teaches_nothing_before_all_of_it_is_measured(node: SpeedNode, m
     node.board.rate_task(1, rate(5.0), 100.0)
     node.board.rate_task(2, None if missing == "rate" else rate(8.0, 2 if missing == "windows" else 3), 100.0)
     assert node.pairs == []
+
+
+def test_a_pair_that_does_less_than_its_best_rates_allow_is_refused_without_a_rate_alone(node: SpeedNode) -> None:
+    node.start(0.0, t1="a", t2="c")
+    node.board.rate_task(1, rate(8.0), 100.0)
+    node.board.rate_task(2, rate(8.0), 100.0)
+    node.end(2, 110.0)
+    node.start(110.0, t3="b")
+    node.speeds.note_alone(key("b"), A100, rate(10.0))
+    node.board.rate_task(3, rate(4.0), 210.0)
+    node.board.rate_task(1, rate(6.0), 210.0)
+    assert node.pairs == []  # at most 1.15: it may be useful
+    node.board.rate_task(1, rate(2.0, 6), 310.0)
+    node.board.rate_task(3, rate(4.0, 6), 310.0)
+    assert {(pair.a, pair.b, pair.stp, pair.is_refused) for pair in node.pairs} == {("a", "b", 0.65, True)}
+    assert node.board.notes == [
+        "GPU 0: 1 and 3 together do at most 0.65 +- 0.01 of one at a time; --pack places no such pair again"
+    ]
+    assert node.board.learner.groups.finish(400.0) == []  # no speed is known exactly
 
 
 def test_rates_from_before_a_third_task_came_say_nothing_of_the_three(tmp_path: Path) -> None:

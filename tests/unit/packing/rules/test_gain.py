@@ -12,7 +12,7 @@ from slurm_share.packing.rules.estimate.estimator import Estimator
 from slurm_share.packing.rules.interference import speeds_text
 from slurm_share.packing.rules.place import decide
 from slurm_share.packing.rules.speeds import Speeds
-from slurm_share.packing.rules.undo import alone_most_s
+from slurm_share.packing.rules.undo import REPEATS_LEAST, alone_most_s
 from slurm_share.packing.speed_records import Load, PairRun, PairView, Rate
 
 MOST_S = alone_most_s(PackSettings())
@@ -125,8 +125,6 @@ def test_an_old_task_whose_only_neighbour_is_refused_gets_a_gpu_kept_free():
 
 # ---- Left alone to be measured ----
 
-NEW = {"is_new": True}
-
 
 def alone(task=1, index=0, name="a", since=0.0, **more):
     return on(task, index, 1000, name, alone_since_s=since, is_new=True, **more)
@@ -136,20 +134,36 @@ def others(count, first=20):
     return [waits(first + number, 1000, f"w{number}") for number in range(count)]
 
 
+def repeats(count=REPEATS_LEAST, name="a", first=60, **more):
+    """Tasks of a new command that have no room now."""
+    return [waits(first + number, 39_950, name, is_new=True, **more) for number in range(count)]
+
+
+def started(decision):
+    return [one for one in starts(decision) if one[0] < 60]
+
+
 def test_a_task_of_a_new_command_is_left_alone_where_another_gpu_is_free_for_the_rest():
-    tasks = [waits(1, 1000, "a", **NEW), *others(3)]
-    found = starts(answer([gpu(0), gpu(1)], tasks, []))
+    tasks = [waits(1, 1000, "a", is_new=True), *others(3), *repeats()]
+    found = started(answer([gpu(0), gpu(1)], tasks, []))
     assert found == [(1, "GPU-0"), (20, "GPU-1"), (21, "GPU-1"), (22, "GPU-1")]
-    assert starts(answer([gpu(0), gpu(1)], others(2), [alone(), on(2, 1, 30000)])) == [(20, "GPU-1"), (21, "GPU-1")]
+    tasks = [*others(2), *repeats()]
+    assert started(answer([gpu(0), gpu(1)], tasks, [alone(), on(2, 1, 30000)])) == [(20, "GPU-1"), (21, "GPU-1")]
+
+
+def test_a_task_of_a_command_that_few_others_have_is_not_left_alone():
+    for count in (REPEATS_LEAST - 1, REPEATS_LEAST):
+        decision = answer([gpu(0), gpu(1)], [*others(1), *repeats(count)], [alone(), on(2, 1, 39900)])
+        assert (started(decision) == []) == (count == REPEATS_LEAST)
 
 
 def test_all_gpus_measure_where_many_tasks_wait_and_one_alone_only_then():
-    runs = [alone(), alone(2, 1, "b")]
-    assert reasons(answer([gpu(0), gpu(1)], others(3), runs)).get("GPU-0") == refusals.MEASURED
-    assert "GPU-1" not in {one[1] for one in starts(answer([gpu(0), gpu(1)], others(8), runs))}
-    assert ("GPU-1") in {one[1] for one in starts(answer([gpu(0), gpu(1)], others(3), runs))}
-    assert starts(answer([gpu(0)], others(3), [alone()])) != []
-    assert starts(answer([gpu(0)], others(4), [alone()])) == []
+    runs, same = [alone(), alone(2, 1, "b")], [*repeats(), *repeats(name="b", first=70)]
+    assert started(answer([gpu(0), gpu(1)], [*others(3), *same], runs)) == []
+    assert started(answer([gpu(0)], [*others(3), *repeats()], [alone()])) == []
+    four, runs = [gpu(index) for index in range(4)], [*runs, alone(3, 2, "c"), on(4, 3, 39_950)]
+    found = started(answer(four, [*others(1), *same, *repeats(name="c", first=80)], runs))
+    assert {one[1] for one in found} == {"GPU-2"}
 
 
 @pytest.mark.parametrize(
@@ -163,8 +177,8 @@ def test_all_gpus_measure_where_many_tasks_wait_and_one_alone_only_then():
     ],
 )
 def test_a_task_is_left_alone_for_a_limited_time_until_its_rate_is_known(change, is_left):
-    decision = answer([gpu(0), gpu(1)], others(1), [replace(alone(), **change), on(2, 1, 39900)])
-    assert starts(decision) == ([] if is_left else [(20, "GPU-0")])
+    runs = [replace(alone(), **change), on(2, 1, 39900)]
+    assert started(answer([gpu(0), gpu(1)], [*others(1), *repeats()], runs)) == ([] if is_left else [(20, "GPU-0")])
 
 
 @pytest.mark.parametrize(
@@ -172,34 +186,40 @@ def test_a_task_is_left_alone_for_a_limited_time_until_its_rate_is_known(change,
 )
 def test_a_short_task_is_not_left_alone(median_s, seconds, is_left):
     one = alone()
-    one = replace(one, estimate=replace(one.estimate, seconds=seconds))
-    decision = answer([gpu(0), gpu(1)], others(8), [one, on(2, 1, 39900)], median_s=median_s)
-    assert ("GPU-0" in {found[1] for found in starts(decision)}) != is_left
+    runs = [replace(one, estimate=replace(one.estimate, seconds=seconds)), on(2, 1, 39900)]
+    decision = answer([gpu(0), gpu(1)], [*others(8), *repeats()], runs, median_s=median_s)
+    assert ("GPU-0" in {found[1] for found in started(decision)}) != is_left
 
 
 def test_near_its_end_a_list_measures_no_task_alone():
     for median_s, count, is_left in ((None, 3, True), (900.0, 3, False), (900.0, 8, True)):
-        decision = answer([gpu(0), gpu(1)], others(count), [alone(), on(2, 1, 39900)], median_s=median_s)
-        assert (starts(decision) == []) == is_left
+        tasks = [*others(count), *repeats()]
+        decision = answer([gpu(0), gpu(1)], tasks, [alone(), on(2, 1, 39900)], median_s=median_s)
+        assert (started(decision) == []) == is_left
 
 
 def test_one_task_of_a_command_is_left_alone_at_a_time():
-    runs = [alone(1, 0), alone(2, 1)]
-    assert starts(answer([gpu(0), gpu(1), gpu(2), gpu(3)], others(1), [*runs, on(3, 2, 39900), on(4, 3, 39900)])) == [
-        (20, "GPU-1")
-    ]
+    runs = [alone(1, 0), alone(2, 1), on(3, 2, 39900), on(4, 3, 39900)]
+    four = [gpu(index) for index in range(4)]
+    assert started(answer(four, [*others(1), *repeats()], runs)) == [(20, "GPU-1")]
 
 
 def test_a_gpu_is_emptied_for_a_new_command_of_a_long_list_of_long_tasks():
     runs = [on(1, 0, 1000, "a"), on(2, 1, 1000, "b"), on(3, 1, 1000, "b")]
-    new = [waits(30 + number, 1000, "n", is_new=True) for number in range(3)]
-    decision = answer([gpu(0), gpu(1)], [*new, *others(5)], runs, median_s=900.0)
+    new = [waits(30 + number, 1000, "n", is_new=True) for number in range(REPEATS_LEAST + 1)]
+    decision = answer([gpu(0), gpu(1)], [*new, *others(3)], runs, median_s=900.0)
     (hold, *rest) = decision.actions
     assert (hold.task, hold.gpu, hold.why) == (30, "GPU-0", "GPU 0 is kept free for task 30, to measure it alone")
     assert {one.gpus for one in rest} == {("GPU-1",)}
-    for tasks, median_s in (([*new[:2], *others(6)], 900.0), ([*new, *others(4)], 900.0), ([*new, *others(5)], 200.0)):
+    further = [waits(50, 1000, "m", is_new=True)]
+    for tasks, median_s in (
+        ([*new[1:], *others(5)], 900.0),
+        ([*new, *others(2)], 900.0),
+        ([*new, *others(3)], 200.0),
+        ([*new, *others(3), *further], 900.0),
+    ):
         assert all(isinstance(one, Start) for one in answer([gpu(0), gpu(1)], tasks, runs, median_s=median_s).actions)
-    held = answer([gpu(0, held_for=30), gpu(1)], [*new, *others(5)], runs[1:], median_s=900.0)
+    held = answer([gpu(0, held_for=30), gpu(1)], [*new, *others(3)], runs[1:], median_s=900.0)
     assert (30, "GPU-0") in starts(held)
 
 
@@ -207,6 +227,8 @@ def test_a_gpu_on_which_a_task_is_left_alone_is_decided_again_in_time():
     one = Board([gpu(index).facts for index in range(2)], 8, PackSettings(policy="gain"), Estimator())
     one.add(TaskAsk(task=0, gpu_mem_mib=1000, key=key("a")), 0.0)
     one.add(TaskAsk(task=1, gpu_mem_mib=39000, key=key("b")), 0.0)
+    for task in range(10, 10 + REPEATS_LEAST):
+        one.add(TaskAsk(task=task, gpu_mem_mib=39_950, key=key("a")), 0.0)
     one.decide(0.0)
     one.add(TaskAsk(task=2, gpu_mem_mib=20000, key=key("c")), 1.0)
     now = 1.0

@@ -61,9 +61,9 @@ def together(run: Packed) -> list[tuple[int, int]]:
 
 def test_a_list_at_once_without_history_finds_a_harmful_pair_and_keeps_it_apart(machine: Machine) -> None:
     """One task is left alone, so the rate alone is known of the pair that starts on the other GPU."""
-    run, said = run_of(machine, "aaaaa", gpus="0,1", at_once=5, max_per_gpu=2)
+    run, said = run_of(machine, "aaaaaaa", gpus="0,1", at_once=5, max_per_gpu=2)
     assert "together do 0." in said, said
-    assert "of one at a time; --pack=gain places no such pair again" in said
+    assert "of one at a time; --pack places no such pair again" in said
     first = min(run.ended(), key=lambda one: one.task)
     assert all(one.started > first.started + 2 * WINDOW_S for one in run.ended() if one.gpu == first.gpu and one.task)
     assert len(together(run)) <= 2

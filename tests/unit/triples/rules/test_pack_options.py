@@ -113,7 +113,7 @@ def test_conditions_stand_behind_the_policy(text: str, book: bool, smact: float 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "there is no policy '': the policies are booked, gain, exclusive, rr"),
+        ("", "there is no policy '': the policies are gain, booked, exclusive, rr"),
         ("lugg", "there is no policy lugg: .*; did you mean lug"),
         ("bestfit", "did you mean best-fit"),
         ("LUG", "there is no policy LUG"),
@@ -154,7 +154,7 @@ def test_an_order_is_for_the_policy_that_has_one() -> None:
     written = PackOptions(pack="lug", order="long")
     assert pack_options.request(written, retries=0) == pack_options.request(PackOptions(pack="lug"), retries=0)
     assert pack_options.ignored_notes(written) == [
-        "--order=long ignored: lug starts the tasks in the order of the file; --pack=booked has it"
+        "--order=long ignored: lug starts the tasks in the order of the file; --pack has it"
     ]
 
 
