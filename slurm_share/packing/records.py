@@ -32,7 +32,7 @@ PolicyName = Literal[
 POLICIES: tuple[PolicyName, ...] = (
     "gain", "booked", "exclusive", "rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit",
 )  # fmt: skip
-"""Policies for --pack, which means the first. `oracle-lug` knows the true sizes of tasks, and exists in the simulator only."""
+"""Policies for --pack, which means the first. `oracle-lug` knows the true sizes, and exists in the simulator only."""
 BOOKING: frozenset[PolicyName] = frozenset({"booked", "gain", "slots"})
 """Policies that place tasks by booked memory. `slots` is that of runs without --pack, which book their slots' caps."""
 

@@ -139,7 +139,9 @@ def pays_alone(
     cost is small.
     """
     name = "" if ask.key is None else ask.key.exact
-    if waiting.get(name, 0) < REPEATS_LEAST or any(other.key is not None and other.key.exact == name for other in others):
+    if waiting.get(name, 0) < REPEATS_LEAST or any(
+        other.key is not None and other.key.exact == name for other in others
+    ):
         return False
     seconds = view.median_s if expected_s is None else expected_s
     if seconds is not None and seconds < SHORT_WINDOWS * view.settings.rate_window_s:

@@ -149,8 +149,7 @@ def ignored_notes(written: PackOptions, *, is_auto: bool = False) -> list[str]:
             notes.append(f"--pack={written.pack}: {','.join(conditions)} ignored: only {known} have conditions")
     if policy not in BOOKING and written.order not in (None, "fifo"):
         notes.append(
-            f"--order={written.order} ignored: {policy} starts the tasks in the order of the file; "
-            "--pack has it"
+            f"--order={written.order} ignored: {policy} starts the tasks in the order of the file; --pack has it"
         )
     if policy != "gain" and written.undo is not None:
         notes.append(f"--undo ignored: {why}")

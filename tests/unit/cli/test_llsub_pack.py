@@ -255,16 +255,12 @@ def test_lines_of_a_script_mean_the_same_and_the_command_line_wins(here: Path) -
     )
     assert call(name, "[1,auto,4]", "--tasks", "list", "--order=short", "--retries=0") == 0
     run = run_of(here)
-    assert run.pack == PackRequest(
-        settings=PackSettings(policy="gain", order="short"), spec=TaskSpec(gpu_mem_mib=9216)
-    )
+    assert run.pack == PackRequest(settings=PackSettings(policy="gain", order="short"), spec=TaskSpec(gpu_mem_mib=9216))
     assert run.retries == 0
 
 
 def test_a_script_says_on_which_signal_it_saves_its_state(here: Path) -> None:
-    assert (
-        call(script(here, "#LLSUB --undo=off --checkpoint-signal=SIGUSR1"), "[1,4]", "--pack", "--undo=pause") == 0
-    )
+    assert call(script(here, "#LLSUB --undo=off --checkpoint-signal=SIGUSR1"), "[1,4]", "--pack", "--undo=pause") == 0
     assert run_of(here).pack == PackRequest(
         settings=PackSettings(policy="gain", undo="pause"), checkpoint_signal=signal.SIGUSR1
     )
