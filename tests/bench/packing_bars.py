@@ -234,14 +234,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seeds = range(first, first + (given.worlds or PARTS[part]))
         rows += tell(over_seeds(play, seeds, part, given.processes))
     file = RESULTS / "packing_bars.json"
-    before = json.loads(file.read_text())["rows"] if file.is_file() else []
+    before = json.loads(file.read_text()) if file.is_file() else {}
+    played = before.get("worlds", {}) | {part: given.worlds or PARTS[part] for part in parts}
     kept = [
         Row(one["what"], one["value"], one["unit"], one["bar"], one["better"])
-        for one in before
+        for one in before.get("rows", ())
         if not one["what"].startswith(tuple(f"{label(part)}," for part in parts))
     ]
     note = "simulated; seeds below 1000 are for tuning, those from 1000 on are not looked at until the end"
-    return 0 if report("packing_bars", None, [*kept, *rows], note=note, first_seed=first) else 1
+    return 0 if report("packing_bars", None, [*kept, *rows], note=note, first_seed=first, worlds=played) else 1
 
 
 if __name__ == "__main__":

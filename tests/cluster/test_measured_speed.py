@@ -93,7 +93,7 @@ class Runs:
         self.killed = clashing(cluster, "n4", pausing, "--undo=pause", then=after)
         self.cancelled = clashing(cluster, "n5", pausing, "--undo=pause", then=after)
         self.paused = clashing(cluster, "n3", pausing, "--undo=pause", then=after)
-        self.harmed = clashing(cluster, "n2", {"harmed": (6, HARMED_S)})  # at once, and nothing is known of them
+        self.harmed = clashing(cluster, "n2", {"harmed": (8, HARMED_S)})  # at once, and nothing is known of them
         self.later = clashing(
             cluster, "n2", {"harmed": (4, HARMED_S)}, then=f"--dependency=afterany:{self.harmed.job}"
         )  # fmt: skip
