@@ -50,3 +50,9 @@ def test_links_are_those_of_the_place() -> None:
     top = PurePosixPath("README.md")
     assert manual.with_links("[a](packaging/docs/x.md#b)", top) == "[a](x.md#b)"
     assert manual.with_links("[a](#b)", top) == "[a](#b)"
+
+
+def test_the_changelog_is_installed_as_it_is_and_has_no_links_to_files():
+    """Each package brings it, also those without the pages."""
+    text = (manual.CHECKOUT / "packaging/CHANGELOG.md").read_text(encoding="utf-8")
+    assert [link[2] for link in manual._LINK.findall(text) if "://" not in link[2]] == []
