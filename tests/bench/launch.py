@@ -3,6 +3,7 @@
 python tests/bench/launch.py --rate [ROUNDS]: only launcher and bare loop, into a file of its own; three minutes.
 python tests/bench/launch.py --shares [ROUNDS]: only the arrays with and without shares, into a file of its own.
 python tests/bench/launch.py --packed [ROUNDS]: only tasks in triples mode, packed and not, into a file of its own.
+python tests/bench/launch.py --cost [ROUNDS]: CPU time and system calls of a task (launch_cost.py), for a busy machine.
 
 On one cluster, in one run, by a user: 10,000 times `true` in triples mode (static and dynamic; with its logs, its
 pinning and its records) beside a bare posix_spawn loop in the launcher's place, which has none of them; the same with a
@@ -30,6 +31,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
+import launch_cost
 import launch_peers
 from bench import Row, cpu_of, report, rpcs_of
 
@@ -332,6 +334,15 @@ def packed_alone(rounds: int = RUNS) -> int:
     return two_alone("launch_packed", rounds, TASKS, ways, what, PART_OF_DYNAMIC)
 
 
+def cost_alone(rounds: int = RUNS) -> int:
+    """Measure what a task costs, bare and in each kind of run, on one node of a cluster with hooks."""
+    with Cluster.up("bench-launch-share", slurm_conf_extra=FAST) as cluster:
+        rows, calls = launch_cost.measure(cluster, prepare(cluster), rounds)
+        version = cluster.slurm_version
+    each = [{"way": way, **found} for way, found in calls.items()]
+    return 0 if report("launch_cost", version, rows, system_calls=each) else 1
+
+
 def main(rounds: int = ROUNDS) -> int:
     runs, version = without_hooks(rounds)
     shared = with_hooks(min(rounds, 2))
@@ -355,5 +366,6 @@ def main(rounds: int = ROUNDS) -> int:
 
 
 if __name__ == "__main__":
-    alone = {"--rate": rate_alone, "--shares": shares_alone, "--packed": packed_alone}.get("".join(sys.argv[1:2]))
+    modes = {"--rate": rate_alone, "--shares": shares_alone, "--packed": packed_alone, "--cost": cost_alone}
+    alone = modes.get("".join(sys.argv[1:2]))
     sys.exit((alone or main)(*map(int, sys.argv[1 if alone is None else 2 :])))

@@ -165,7 +165,6 @@ class Loop:
         try:
             self.strategy.sampler.start()
             self.starter.make_threads()
-            task_process.give_way()
         except RuntimeError:  # Python gives no further reason
             self._close(f"{self.node.name} cannot make the launcher's threads: {NO_PROCESSES}; no task starts there")
         tick, armed = time.monotonic(), None

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ... import packing
 from ...core import names
 from ...core.text import fold, fold_some
-from ...packing import Attempt, GpuFacts
+from ...packing import Attempt, GpuFacts, Start, TaskAsk
 from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
 from ..records import Outcome, Run
 from ..rules import deal
@@ -274,9 +274,7 @@ class PackStrategy(strategy.Strategy):
             )
             if self.run.task_kind == "rank" and not self.specs:
                 self._key = key
-        ask = packing.TaskAsk(
-            task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key
-        )
+        ask = TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key)
         self.learning.ask_outside(ask, lambda: self.shared.script.executed(self._argv(task)), self._cwd, self.board)
         self._asked = ask
         return ask
@@ -289,7 +287,7 @@ class PackStrategy(strategy.Strategy):
         if not self._sample_at and now < FIRST_SAMPLE_S:
             return
         for action in self.decider.decide(now):
-            if isinstance(action, packing.Start):
+            if isinstance(action, Start):
                 self._ready.append((self._with_trials(action), action.why))
             elif isinstance(action, packing.GiveUp):
                 self._give_up(action.task, action.outcome, action.why)

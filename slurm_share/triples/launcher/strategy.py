@@ -183,8 +183,9 @@ class Strategy(ABC):
         is_failed = facts.was_started and facts.code != 0
         if is_failed:
             self.daemons.clear()
+            facts = self.sampler.with_sample(facts, task.gpus)
         gone = {uuid: why for uuid in task.gpus if is_failed and (why := self.daemons.why_gone(uuid)) is not None}
-        facts = replace(self.sampler.with_sample(facts, task.gpus), now_s=now, is_daemon_lost=bool(gone))
+        facts = replace(facts, now_s=now, is_daemon_lost=bool(gone))
         seconds = max(time.monotonic() - task.clock, 1e-3)
         before = self.board.unusable
         self.board.ended(facts, None if task.cpu_s is None else round(task.cpu_s / seconds, 3))

@@ -263,17 +263,6 @@ def _array(argv: Sequence[bytes | None]) -> ctypes.Array[ctypes.c_char_p]:
     return (ctypes.c_char_p * (len(argv) + 1))(*argv, None)
 
 
-def give_way() -> None:
-    """Let this thread not interrupt a running task when it is woken (SCHED_BATCH, sched(7)).
-
-    On a node whose cores are all busy, more tasks have then ended when it runs. Tasks inherit the policy of the threads
-    that start them, which stays.
-    """
-    if os.sched_getscheduler(0) == os.SCHED_OTHER:
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
-
-
 def find_shell() -> str:
     """Return the shell of this node for the commands of a tasks file: people write them for bash."""
     return "/bin/bash" if os.access("/bin/bash", os.X_OK) else deal.SHELL
