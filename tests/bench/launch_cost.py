@@ -2,7 +2,8 @@
 
 A rate depends on what else the machine does; CPU time does so less, and counts of system calls hardly. Each way runs
 few and many tasks, and the difference is that of the further tasks, without the start of the launcher and its end. In
-each round all ways take turns. System calls are counted once, by strace, which is brought to the node.
+each round all ways take turns. System calls are counted once, by strace, which is brought to the node; it makes each
+call many times slower, so those of the sampler, once a second, weigh more than they do without it.
 """
 
 from __future__ import annotations
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 PYTHON = "/opt/slurm-share/bin/python"
 FEW, MANY = 200, 1_700
-TRACED = 800
-"""Tasks of the larger run under strace, which makes each system call many times slower."""
 AT_ONCE = 8
 LLSUB = ["llsub", "./true", f"[1,{AT_ONCE},1]", "--local", "--logs=rank", "-g", "1", "--ntasks", "TASKS"]
 WAYS = {
@@ -52,16 +51,16 @@ def run(way, tasks, before=()):
         raise SystemExit(f"{argv} ended with {status}: {Path('cost.out').read_text()}")
     return usage.ru_utime + usage.ru_stime
 
-few, many, traced = asked["few"], asked["many"], asked["traced"]
+few, many = asked["few"], asked["many"]
 cpu = {way: [] for way in asked["ways"]}
 for turn in range(asked["rounds"]):
     for way in asked["ways"] if turn % 2 == 0 else reversed(asked["ways"]):
         cpu[way].append((run(way, many) - run(way, few)) / (many - few))
 counts = {}
 for way in asked["ways"] if asked["strace"] else ():
-    for tasks in (few, traced):
+    for tasks in (few, many):
         run(way, tasks, [*asked["strace"], "-f", "-c", "-o", f"{way}.{tasks}"])
-    counts[way] = [Path(f"{way}.{tasks}").read_text() for tasks in (few, traced)]
+    counts[way] = [Path(f"{way}.{tasks}").read_text() for tasks in (few, many)]
 Path("cost.part").write_text(json.dumps({"cpu": cpu, "counts": counts}))
 os.rename("cost.part", "cost.done")
 """
@@ -87,7 +86,7 @@ def bring_strace(folder: Path) -> list[str]:
 
 def measure(cluster: Cluster, folder: Path, rounds: int) -> tuple[list[Row], dict[str, dict[str, float]]]:
     """Return the rows of all ways, and the system calls per task of each, by name."""
-    asked = {"ways": WAYS, "rounds": rounds, "few": FEW, "many": MANY, "traced": TRACED, "strace": bring_strace(folder)}
+    asked = {"ways": WAYS, "rounds": rounds, "few": FEW, "many": MANY, "strace": bring_strace(folder)}
     (folder / "cost.json").write_text(json.dumps(asked))
     (folder / "cost.py").write_text(ON_THE_NODE)
     script = f"cd bench && {PYTHON} -I cost.py"
@@ -115,7 +114,7 @@ def rows(way: str, cpu: Mapping[str, list[float]], calls: Mapping[str, float]) -
 def per_task(few: str, many: str) -> dict[str, float]:
     """Return the system calls of each further task, by name, from two tables of `strace -c`."""
     before, after = counted(few), counted(many)
-    found = {name: (number - before.get(name, 0)) / (TRACED - FEW) for name, number in after.items()}
+    found = {name: (number - before.get(name, 0)) / (MANY - FEW) for name, number in after.items()}
     return {name: round(number, 3) for name, number in sorted(found.items()) if number >= 0.005}
 
 
