@@ -59,191 +59,130 @@ def seen(**more):
 
 
 CASES = {
-    "LLSC's LeNet-4 alone: room for four": (
-        seen(load=(35, 0)), {}, ("more", 4, "medium"), ["next 4 with --share-gpu=2"],
-    ),
+    "LLSC's LeNet-4 alone: room for four": (seen(load=(35, 0)), {}, ("more", 4, "medium")),
     "LLSC's guide: load and memory below half, two models a GPU": (
-        seen(tasks=2, load=(40, 40), peak_gib=10.0), {}, ("more", 4, "high"), ["next 4 with --share-gpu=2"],
+        seen(tasks=2, load=(40, 40), peak_gib=10.0), {}, ("more", 4, "high"),
     ),
     "light tasks: four times as many, not all that a straight line says": (
-        seen(tasks=4, load=(8, 8), peak_gib=1.0), {}, ("more", 16, "high"), ["decided by growth"],
+        seen(tasks=4, load=(8, 8), peak_gib=1.0), {}, ("more", 16, "high"),
     ),
-    "3 % SM activity: find out first": (
-        seen(tasks=4, load=(3, 3)), {}, ("look", None, "high"),
-        ["its tasks on GPU 0, 1 use 3 % of them: find out first what they wait for", "before adding any"],
-    ),
-    "nothing on the GPU at all": (
-        seen(tasks=2, load=(0.2, 0.1)), {}, ("look", None, "high"), ["have done nothing there: check whether they use"],
-    ),
-    "3 % SM activity and the CPUs full": (
-        seen(tasks=4, load=(3, 3), cpu=38.0), {}, ("look", None, "high"), ["the CPU", "CPU time 38.0 of 40 CPUs"],
-    ),
-    "one of two tasks does nothing": (
-        seen(tasks=2, load=(60, 2)), {}, ("look", None, "high"), ["its task on GPU 1 uses 2 % of it: find out first"],
-    ),
+    "3 % SM activity: find out first": (seen(tasks=4, load=(3, 3)), {}, ("look", None, "high")),
+    "nothing on the GPU at all": (seen(tasks=2, load=(0.2, 0.1)), {}, ("look", None, "high")),
+    "3 % SM activity and the CPUs full": (seen(tasks=4, load=(3, 3), cpu=38.0), {}, ("look", None, "high")),
+    "one of two tasks does nothing": (seen(tasks=2, load=(60, 2)), {}, ("look", None, "high")),
     "90 running threads on 40 CPUs, by 8 tasks": (
         waiting(90.0, 39.0, tasks=8, load=(40, 40)), {}, ("change", 8, "high"),
-        ["fewer threads, not fewer tasks: the job's CPU time is 39 of 40 CPUs and the load average 90, about 11 "
-         "running threads in each of 8 tasks", "OMP_NUM_THREADS=5", "NTPP 5",
-         "submit it with OMP_NUM_THREADS=5"],
     ),
     "the same of a triple with ten threads": (
         seen(tasks=8, load=(40, 40), cpu=90.0), {"comment": "llsub [1,8,10]"}, ("change", 8, "high"),
-        ["submit it with llsub [1,8,5]"],
     ),
     "the same though the triple says five": (
         seen(tasks=8, load=(40, 40), cpu=90.0), {"comment": "llsub [1,8,5]"}, ("change", 8, "high"),
-        ["the program ignores that", "num_workers"],
     ),
     "more tasks than cores are too many tasks": (
         seen(tasks=80, load=(40, 40), cpu=90.0, peak_gib=0.3), {}, ("fewer", 40, "high"),
-        ["80 tasks are more than cores allows"],
     ),
     "without GPUs, twice as many threads as CPUs": (
-        node(gpus=0, load=(), cpu=90.0, tasks=4, peak_gib=None), {"gpus": 0, "comment": "llsub [1,4,20]"},
-        ("change", 4, "high"), ["submit it with llsub [1,4,10]"],
+        node(gpus=0, load=(), cpu=90.0, tasks=4, peak_gib=None),
+        {"gpus": 0, "comment": "llsub [1,4,20]"}, ("change", 4, "high"),
     ),
     "one task without GPUs that waits": (
         node(gpus=0, load=(), cpu=0.001, tasks=1, peak_gib=None), {"gpus": 0}, ("look", None, "medium"),
-        ["its 1 task uses less than 1 % of a CPU: find out"],
     ),
     "LLSC's guide: half the CPUs busy are good": (
-        node(gpus=0, load=(), cpu=20.0, tasks=20, peak_gib=None), {"gpus": 0, "comment": "llsub [1,20,2]"},
-        ("stay", 20, "high"), ["decided by CPU load"],
+        node(gpus=0, load=(), cpu=20.0, tasks=20, peak_gib=None),
+        {"gpus": 0, "comment": "llsub [1,20,2]"}, ("stay", 20, "high"),
     ),
-    "GPU 0 full, GPU 1 not, as many tasks on both": (
-        seen(tasks=4, load=(95, 20)), {}, ("change", 4, "high"),
-        ["add none while the load is uneven: GPU 0 is full (95 %), GPU 1 at 20 %, with 2 and 2 tasks"],
-    ),
+    "GPU 0 full, GPU 1 not, as many tasks on both": (seen(tasks=4, load=(95, 20)), {}, ("change", 4, "high")),
     "GPU 0 full with two tasks, GPU 1 with one: one more there": (
-        seen(tasks=3, load=(95, 40)), {}, ("more", 4, "high"), ["decided by GPU load"],
+        seen(tasks=3, load=(95, 40)), {}, ("more", 4, "high"),
     ),
-    "all tasks on the first GPU": (
-        on_gpu_0(seen(tasks=4, load=(70, 0))), {}, ("change", 4, "high"),
-        ["spread them first", "4 on GPU 0, none on GPU 1", "CUDA_VISIBLE_DEVICES"],
-    ),
-    "JAX takes 24 of 32 GiB at its start": (
-        seen(tasks=2, load=(10, 10), peak_gib=24.0), {}, ("change", 2, "medium"),
-        ["^if it is JAX or TensorFlow, let its program not take memory in advance: a task holds 24.0 GiB",
-         "another program needs what it holds",
-         "submit it with XLA_PYTHON_CLIENT_PREALLOCATE=false TF_FORCE_GPU_ALLOW_GROWTH=true"],
-    ),
+    "all tasks on the first GPU": (on_gpu_0(seen(tasks=4, load=(70, 0))), {}, ("change", 4, "high")),
+    "JAX takes 24 of 32 GiB at its start": (seen(tasks=2, load=(10, 10), peak_gib=24.0), {}, ("change", 2, "medium")),
     "the same with JAX's library loaded": (
         with_libraries(seen(tasks=2, load=(10, 10), peak_gib=24.0), ("JAX",)), {}, ("change", 2, "high"),
-        ["^let its program not take memory in advance: a task holds 24.0 GiB",
-         "as JAX, which its libraries or variables show, does",
-         "submit it with XLA_PYTHON_CLIENT_PREALLOCATE=false TF_FORCE_GPU_ALLOW_GROWTH=true"],
     ),
     "the same without such a library, or with it turned off": (
         with_libraries(seen(tasks=2, load=(10, 10), peak_gib=24.0), ()), {}, ("stay", 2, "high"),
-        ["decided by GPU memory", "!JAX"],
     ),
-    "a large model on a full GPU": (
-        seen(tasks=2, load=(98, 98), peak_gib=30.0), {}, ("stay", 2, "high"), ["!JAX"],
-    ),
+    "a large model on a full GPU": (seen(tasks=2, load=(98, 98), peak_gib=30.0), {}, ("stay", 2, "high")),
     "load 130 of 64 and CPU time 3: storage, not threads": (
-        waiting(130.0, 3.0, tasks=16, load=(4, 4), cores=64), {"comment": "llsub [1,16,4]", "cpus": 64},
-        ("waits", None, "medium"),
-        ["^it waits for storage or locks: the load average is 130 on 64 CPUs, but the CPU time of the job is 3.0 and "
-         "of others 0.1, so about 127 threads there do not run, and more tasks would wait as well", "!OMP_NUM_THREADS"],
+        waiting(130.0, 3.0, tasks=16, load=(4, 4), cores=64),
+        {"comment": "llsub [1,16,4]", "cpus": 64}, ("waits", None, "medium"),
     ),
     "the same while the GPUs are used: it does not wait all the time": (
         waiting(130.0, 3.0, tasks=16, load=(20, 20), cores=64), {"cpus": 64}, ("stay", 16, "medium"),
-        ["^add none while threads wait for storage or locks: the load average is 130", "!it waits"],
     ),
     "the same where others use the CPUs: it may be their load": (
         others(waiting(130.0, 3.0, tasks=16, load=(20, 20), cores=64), 4.0), {"cpus": 64}, ("more", 26, "medium"),
-        ["!storage"],
     ),
     "the same without the CPU time of the node": (
-        replace(waiting(130.0, 3.0, tasks=16, load=(4, 4), cores=64), cpu_cores=None), {"cpus": 64},
-        ("look", None, "high"), ["!storage"],
+        replace(waiting(130.0, 3.0, tasks=16, load=(4, 4), cores=64), cpu_cores=None),
+        {"cpus": 64}, ("look", None, "high"),
     ),
     "the same from a source that lists no processes": (
         replace(waiting(130.0, 3.0, gpus=0, load=(), tasks=16, peak_gib=None, cores=64, sm=False),
                 unknown={"processes": "not in Prometheus"}),
-        {"gpus": 0, "cpus": 64, "comment": "llsub [1,16,4]"}, ("more", 64, "high"), ["!storage"],
+        {"gpus": 0, "cpus": 64, "comment": "llsub [1,16,4]"}, ("more", 64, "high"),
     ),
     "the same while the GPUs are full: they have enough to do": (
-        waiting(130.0, 3.0, tasks=16, load=(90, 90), cores=64), {"cpus": 64}, ("stay", 16, "high"), ["!storage"],
+        waiting(130.0, 3.0, tasks=16, load=(90, 90), cores=64), {"cpus": 64}, ("stay", 16, "high"),
     ),
     "the same on a node that others use as well": (
-        waiting(130.0, 3.0, tasks=16, load=(20, 20), cores=64), {"cpus": 8, "keeps_others_out": False},
-        ("more", 26, "medium"), ["!storage", "!threads"],
+        waiting(130.0, 3.0, tasks=16, load=(20, 20), cores=64),
+        {"cpus": 8, "keeps_others_out": False}, ("more", 26, "medium"),
     ),
     "the same while processes of the system use 16 CPUs": (
-        replace(waiting(130.0, 3.0, tasks=16, load=(20, 20), cores=64), cpu_cores=19.0), {"cpus": 64},
-        ("more", 26, "medium"), ["!storage", "!threads"],
+        replace(waiting(130.0, 3.0, tasks=16, load=(20, 20), cores=64), cpu_cores=19.0),
+        {"cpus": 64}, ("more", 26, "medium"),
     ),
     "load 130 of 64 and CPU time 40: neither is shown": (
         waiting(130.0, 40.0, tasks=16, load=(20, 20), cores=64), {"cpus": 64}, ("more", 26, "medium"),
-        ["!storage", "!threads"],
     ),
     "without GPUs, load 60 of 64 and CPU time 2": (
         waiting(60.0, 2.0, gpus=0, load=(), tasks=16, peak_gib=None, cores=64, sm=False),
-        {"gpus": 0, "cpus": 64, "comment": "llsub [1,16,4]"}, ("waits", None, "medium"), ["waits for storage or locks"],
+        {"gpus": 0, "cpus": 64, "comment": "llsub [1,16,4]"}, ("waits", None, "medium"),
     ),
     "a cap that does not fit is left out, and that is said": (
         seen(tasks=8, load=(20, 20), peak_gib=3.0), {"share": "4,mem=7G"}, ("more", 20, "medium"),
-        ["next 20 with --share-gpu=10, then look again; your mem=7168M is left out, since 10 of it do not fit a GPU "
-         "(a task was seen with 3.0 GiB)", "!it fills"],
     ),
-    "the last two percent in one step": (
-        seen(tasks=8, load=(10, 10), peak_gib=2.39), {}, ("more", 26, "medium"),
-        ["it fills a GPU's memory to the last 2 % in one step: a task that grows fails"],
-    ),
+    "the last two percent in one step": (seen(tasks=8, load=(10, 10), peak_gib=2.39), {}, ("more", 26, "medium")),
     "a peak at its cap counts as the cap": (
         seen(tasks=4, load=(20, 20), peak_gib=7.8, cap_mib=8192), {"share": "2,mem=8G"}, ("more", 6, "medium"),
-        ["next 6 with --share-gpu=3,mem=8192M"],
     ),
     "24 of 32 GiB at 70 %: it is at work, and the other GPU takes one more": (
-        seen(tasks=1, load=(70, 0), peak_gib=24.0), {}, ("more", 2, "medium"), ["next 2 with --share-gpu=1"],
+        seen(tasks=1, load=(70, 0), peak_gib=24.0), {}, ("more", 2, "medium"),
     ),
-    "the kernel killed six": (
-        seen(tasks=8, load=(60, 60), kills=6), {}, ("fewer", 4, "high"),
-        ["^the kernel killed 6 processes of it because host memory was full: fewer, 4 with --share-gpu=2"],
-    ),
-    "six tasks of 14 GiB on two GPUs of 32": (
-        seen(tasks=6, load=(40, 40), peak_gib=14.0), {}, ("fewer", 4, "high"),
-        ["^6 tasks are more than GPU memory allows"],
-    ),
-    "memory bandwidth full": (
-        with_dram(seen(tasks=4, load=(45, 45)), 86.0), {}, ("stay", 4, "high"), ["decided by GPU load; stay"],
-    ),
+    "the kernel killed six": (seen(tasks=8, load=(60, 60), kills=6), {}, ("fewer", 4, "high")),
+    "six tasks of 14 GiB on two GPUs of 32": (seen(tasks=6, load=(40, 40), peak_gib=14.0), {}, ("fewer", 4, "high")),
+    "memory bandwidth full": (with_dram(seen(tasks=4, load=(45, 45)), 86.0), {}, ("stay", 4, "high")),
     "one sample of memory bandwidth beside windows of it": (
-        with_dram(seen(tasks=4, load=(45, 45), dram=97.0), 30.0), {}, ("more", 8, "high"), ["next 8"],
+        with_dram(seen(tasks=4, load=(45, 45), dram=97.0), 30.0), {}, ("more", 8, "high"),
     ),
-    "busy a quarter of an hour ago, idle now": (
-        over(seen(tasks=4), (5.5, 30.0, 90.0)), {}, ("more", 8, "low"),
-        ["the load of its GPUs is not steady: 6 % over one minute, 30 % over five, 90 % over fifteen"],
-    ),
-    "the CPUs three quarters busy": (
-        seen(tasks=4, load=(40, 40), cpu=31.0), {}, ("stay", 4, "high"), ["decided by CPU load"],
-    ),
+    "busy a quarter of an hour ago, idle now": (over(seen(tasks=4), (5.5, 30.0, 90.0)), {}, ("more", 8, "low")),
+    "the CPUs three quarters busy": (seen(tasks=4, load=(40, 40), cpu=31.0), {}, ("stay", 4, "high")),
     "one task over two GPUs is not for sharing": (
         replace(seen(), processes=(replace(seen().processes[0], gpus=(seen().processes[0].gpus[0],
-                replace(seen().processes[0].gpus[0], uuid="GPU-1"))),)), {}, ("unknown", None, "none"),
-        ["works on 2 GPUs at once"],
+                replace(seen().processes[0].gpus[0], uuid="GPU-1"))),)),
+        {}, ("unknown", None, "none"),
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_an_operator_would_say(case):
-    one, submitted, expected, said = CASES[case]
+    one, submitted, expected = CASES[case]
     advice = advise(job(**submitted), [one])
     assert (advice.verdict, advice.next, advice.confidence) == expected, advice.sentence
-    whole = " | ".join((advice.sentence, *advice.evidence))
-    for words in said:
-        if words.startswith("!"):
-            assert words[1:] not in whole, whole
-        elif words.startswith("^"):
-            assert advice.sentence.startswith(words[1:]), advice.sentence
-        else:
-            assert words in whole, whole
     assert "?" not in advice.sentence
     if advice.next is None:
         assert len(advice.sentence) > 40, "without a number it says in words what to do"
+
+
+def test_the_sentences_of_the_cases(golden):
+    found = {case: advise(job(**submitted), [one]) for case, (one, submitted, _) in CASES.items()}
+    lines = [line for case, one in found.items() for line in (f"{case}:", one.sentence, *one.evidence, "")]
+    golden("operator.txt", "".join(f"{line}\n" for line in lines))
 
 
 @pytest.mark.parametrize(("cpus", "verdict"), [(64, "waits"), (128, "look")])

@@ -1,6 +1,6 @@
 """The advice in situations that users of GPU clusters have, as `llload --replay FILE --advise` prints it.
 
-Verdict, number, confidence and words were written down before anyone looked at the rules, from LLSC's guide and paper,
+Verdict, number and confidence were written down before anyone looked at the rules, from LLSC's guide and paper,
 the manuals of NVIDIA, JAX, TensorFlow and Slurm, jobstats' notes, and the papers on collocation. The cases under ALSO
 were added when the rules were read.
 """
@@ -37,9 +37,6 @@ class Case(Struct, kw_only=True):
     next: range = range(0)
     """The tasks on a node that may be advised; empty: no number."""
     confidence: str = "none|low|medium|high"
-    said: tuple[str, ...] = ()
-    """Words of the answer; of words with `|` between them, one."""
-    not_said: tuple[str, ...] = ()
 
 
 # ---- What is seen ----
@@ -157,193 +154,179 @@ HUNGRY = h100(gpus=4, tasks=8, percent=10.0, peak_gib=4.0, host_peak_gib=30.0)
 CASES = {
     "01 GPUs held and never used, CPUs busy": Case(
         seen=of(never_used(4, 14, cpu=30.0)), verdict="release", confidence="low|medium",
-        said=("^uses none of its 4 GPUs: release them", "CPU time is 30.0 cores"),
-        not_said=("no advice", "--share-gpu"),
     ),
     "02 GPUs held for six minutes, nothing started yet": Case(
-        seen=of(never_used(4, 6, cpu=30.0)), verdict="unknown", not_said=("release", "uses none"),
+        seen=of(never_used(4, 6, cpu=30.0)), verdict="unknown",
     ),
     "03 tasks in state D on NFS": Case(
         seen=of(h100(gpus=4, tasks=16, percent=8.0, peak_gib=3.0, cpu=130.0, cpu_time=3.0), comment="llsub [1,16,4]"),
-        verdict="waits|look|stay", next=range(16, 17), confidence="low|medium", said=("storage",),
-        not_said=("OMP_NUM_THREADS", "ignores", "fewer threads"),
+        verdict="waits|look|stay", next=range(16, 17), confidence="low|medium",
     ),
     "04 too many threads": Case(
         seen=of(h100(gpus=4, tasks=16, percent=15.0, peak_gib=3.0, cpu=260.0, cpu_time=63.6), comment="llsub [1,16,4]"),
-        verdict="change", next=range(16, 17), confidence="medium|high", said=("fewer threads",), not_said=("storage",),
+        verdict="change", next=range(16, 17), confidence="medium|high",
     ),
     "05 data loaders take all CPUs": Case(
         seen=of(h100(gpus=4, tasks=4, percent=25.0, peak_gib=10.0, cores=32, cpu=33.0, cpu_time=31.0)),
-        verdict="stay", next=range(4, 5), confidence="medium|high", said=("decided by CPU load",),
+        verdict="stay", next=range(4, 5), confidence="medium|high",
     ),
     "06 a large model of PyTorch": Case(
         seen=of(h100(tasks=1, percent=60.0, peak_gib=73400 / GIB)),
-        verdict="stay", next=range(1, 2), said=("decided by GPU memory", "if it is one of these"),
-        not_said=("JAX and TensorFlow take it", "JAX, which it has loaded"),
+        verdict="stay", next=range(1, 2),
     ),
     "07 JAX takes 75 % at its start": Case(
         seen=of(h100(tasks=1, percent=15.0, peak_gib=61169 / GIB)),
         verdict="change", next=range(1, 2), confidence="low|medium",
-        said=("if it is JAX", "XLA_PYTHON_CLIENT_PREALLOCATE=false"),
     ),
     "08 JAX, and XLA_PYTHON_CLIENT_PREALLOCATE=false is set": Case(
         seen=of(in_advance(h100(tasks=1, percent=15.0, peak_gib=61169 / GIB))),
-        verdict="stay", next=range(1, 2), said=("decided by GPU memory",), not_said=("XLA", "in advance"),
+        verdict="stay", next=range(1, 2),
     ),
     "09 mem=8G and a peak of 3 GB": Case(
         seen=of(h100(tasks=4, percent=20.0, peak_gib=3000 / GIB, cap_mib=8192), share="4,mem=8G"),
-        verdict="more", next=range(8, 17), confidence="low|medium", said=("mem=8G|mem=8192M",),
+        verdict="more", next=range(8, 17), confidence="low|medium",
     ),
     "10 mem=8G and a peak of 7.9 GB": Case(
         seen=of(h100(tasks=4, percent=20.0, peak_gib=7900 / GIB, cap_mib=8192), share="4,mem=8G"),
-        verdict="more", next=range(8, 10), confidence="low|medium", said=("mem=8G|mem=8192M",),
+        verdict="more", next=range(8, 10), confidence="low|medium",
     ),
     "11 two GPUs held, one used": Case(
         seen=of(nobody_on(h100(gpus=2, tasks=1, load=(70, 0), peak_gib=20.0), {1}, 900), share="1"),
-        verdict="more|change", next=range(2, 3), said=("1 of its 2 GPUs has no task now: GPU 1", "--share-gpu=1 -n2"),
+        verdict="more|change", next=range(2, 3),
     ),
     "12 --mem=0 and a part of the node's memory": Case(
         seen=of(HUNGRY, memory_mib=0, memory_on_nodes_mib=(256 * GIB,)),
         verdict="stay", next=range(8, 9), confidence="high",
-        said=("decided by host memory",),
     ),
     "13 --mem=0 and the whole node's memory": Case(
         seen=of(HUNGRY, memory_mib=0, memory_on_nodes_mib=(1000 * GIB,)),
         verdict="more", next=range(28, 33), confidence="medium|high",
     ),
     "14 clients of MPS, driver 570": Case(
-        seen=of(h100(**SMALL)), verdict="more", next=range(48, 49), said=("decided by MPS clients",),
+        seen=of(h100(**SMALL)), verdict="more", next=range(48, 49),
     ),
     "15 clients of MPS, driver 590": Case(
         seen=of(h100(**SMALL | {"driver": "590.44"})), verdict="more", next=range(60, 61),
     ),
     "16 two processes in each task": Case(
         seen=of(with_helpers(h100(**SMALL), 200)), verdict="more", next=range(24, 25),
-        said=("decided by MPS clients", "24 tasks of 2 processes; 48 clients"),
     ),
     "17 MIG instances with SM activity": Case(seen=of(MIG), verdict="more", next=range(4, 9, 2)),
     "18 MIG instances without a load": Case(
         seen=of(on_every_gpu(MIG, sm_percent_windows=None)), verdict="unknown",
-        said=("the load of its GPUs is not known", "memory alone allows 14"), not_said=("--watch",),
     ),
     "19 utilisation 95 %, SM activity 20 %": Case(
         seen=of(on_every_gpu(h100(tasks=1, percent=20.0, peak_gib=6.0), utilization_percent_windows=means(95.0))),
-        verdict="more", next=range(4, 5), confidence="medium|high", said=("SM activity",),
-        not_said=("load at least", "utilisation", "full"),
+        verdict="more", next=range(4, 5), confidence="medium|high",
     ),
     "20 SM activity 85 %": Case(
         seen=of(h100(tasks=2, percent=85.0, peak_gib=6.0)), verdict="stay", next=range(2, 3), confidence="medium|high",
     ),
     "21 the measured rate falls from four to eight tasks": Case(
         seen=of(FALLING, comment="llsub [1,8,8]"), verdict="fewer", next=range(4, 5), confidence="medium|high",
-        said=("^measured: 8 tasks do less than 4",),
     ),
     "22 the same run after a requeue": Case(
         seen=of(FALLING, comment="llsub [1,8,8]", restarts=1), verdict="fewer", next=range(4, 5),
-        confidence="medium|high", not_said=("the rate of its tasks is not known", "LLSUB_PROGRESS"),
+        confidence="medium|high",
     ),
     "23 LLSC's LeNet-4, one task on two V100": Case(
         seen=of(node(tasks=1, load=(35, 0), peak_gib=2.3, cpu=1.0)), verdict="more", next=range(4, 5),
-        confidence="low|medium", said=("load at least 4", "--share-gpu=2", "memory allows 26"),
+        confidence="low|medium",
     ),
     "24 CPUs only": Case(
         seen=of(h100(gpus=0, load=(), tasks=64, cpu=60.0, peak_gib=None), tasks=64), verdict="stay",
-        next=range(64, 65), not_said=("release", "GPU memory", "GPU load", "--share-gpu"),
+        next=range(64, 65),
     ),
     "25 a job of 90 seconds": Case(
         seen=of(h100(tasks=1, percent=5.0, peak_gib=1.0, measured_s=90.0, over_s=90.0)),
-        verdict="unknown|more", next=range(1, 5), confidence="none|low", said=("peaks may grow|first minute",),
+        verdict="unknown|more", next=range(1, 5), confidence="none|low",
     ),
     "26 the end of a run: two of eight tasks are left": Case(
         seen=of(
             of_every_job(h100(gpus=4, tasks=2, load=(20, 20, 0, 0), peak_gib=3.0), tasks_at_once=8, tasks_measured=100),
             comment="llsub [1,8,8]",
         ),
-        verdict="more|stay|unknown", next=range(8, 33), confidence="none|low|medium", said=("2 of 8 tasks",),
+        verdict="more|stay|unknown", next=range(8, 33), confidence="none|low|medium",
     ),
     "27 three small tasks and a large one": Case(
         seen=of(of_sizes(h100(tasks=4, percent=20.0), 2048, 2048, 2048, 20480)),
-        verdict="stay|fewer", next=range(3, 5), confidence="low|medium", said=("llsub --pack",),
+        verdict="stay|fewer", next=range(3, 5), confidence="low|medium",
     ),
     "28 one of two nodes is silent": Case(
         seen=of(h100(gpus=4, tasks=4, percent=15.0, peak_gib=5.0), silent=[("n2", "no answer")], comment="llsub [2,4]"),
         verdict="more", next=range(16, 17), confidence="low|medium",
-        said=("by 1 of its 2 nodes, without n2: no answer",),
     ),
     "29 two nodes, one nearly full": Case(
         seen=of(
             h100(name="n1", gpus=4, tasks=4, percent=75.0, peak_gib=5.0),
             h100(name="n2", gpus=4, tasks=4, percent=10.0, peak_gib=5.0), comment="llsub [2,4]",
         ),
-        verdict="stay|more", next=range(4, 9), confidence="low|medium", said=("75 % on n1, to 10 % on n2",),
+        verdict="stay|more", next=range(4, 9), confidence="low|medium",
     ),
     "30 GPU memory is not known": Case(
         seen=of(on_every_gpu(h100(tasks=1, percent=15.0, peak_gib=None), memory_used_mib=None)),
-        verdict="unknown", confidence="none", said=("how much GPU memory a task takes is not known",),
+        verdict="unknown", confidence="none",
     ),
     "31 training on eight GPUs, one process each": Case(
         seen=of(h100(gpus=8, tasks=8, percent=98.0, peak_gib=60.0)), verdict="stay", next=range(8, 9),
-        confidence="medium|high", not_said=("release", "JAX"),
+        confidence="medium|high",
     ),
     "32 one process on four GPUs": Case(
         seen=of(over_all_gpus(h100(gpus=4, tasks=1, percent=30.0, peak_gib=10.0), processes=1)),
-        verdict="unknown", said=("works on 4 GPUs at once",), not_said=("idle", "next ", "--watch"),
+        verdict="unknown",
     ),
     "33 an interactive shell that does nothing": Case(
-        seen=of(never_used(1, 40, cpu=0.0), script=""), verdict="release", said=("^does not use its GPU: release it",),
-        not_said=("--share-gpu",),
+        seen=of(never_used(1, 40, cpu=0.0), script=""), verdict="release",
     ),
     "34 a notebook that has been idle for hours": Case(
         seen=of(h100(tasks=1, percent=0.0, peak_gib=8.0, measured_s=10800.0)), verdict="look",
-        said=("has done nothing there",),
     ),
     "35 an inference server with bursts": Case(
         seen=of(on_every_gpu(h100(tasks=1, peak_gib=10.0, percent=12.0), sm_percent_windows=Means(60, 12, 8, 900.0))),
-        verdict="more|stay", next=range(1, 5), confidence="low|medium", said=("not steady",),
+        verdict="more|stay", next=range(1, 5), confidence="low|medium",
     ),
     "36 the kernel ended tasks for host memory": Case(
         seen=of(
             h100(gpus=4, tasks=16, percent=20.0, peak_gib=3.0, host_peak_gib=18.0, kills=3), memory_mib=256 * GIB
         ),
-        verdict="fewer", next=range(12, 13), confidence="high", said=("^the kernel killed 3 processes",),
+        verdict="fewer", next=range(12, 13), confidence="high",
     ),
     "37 as many tasks as cores": Case(
         seen=of(h100(gpus=4, tasks=48, percent=25.0, peak_gib=800 / GIB, cpu=30.0)), verdict="more",
-        next=range(64, 65), said=("decided by cores",),
+        next=range(64, 65),
     ),
     "38 the measured rate rises": Case(
         seen=of(rated(h100(gpus=2, tasks=4, percent=55.0, peak_gib=12000 / GIB), {2: 2.0, 4: 3.9}, now=4)),
-        verdict="more", next=range(8, 9), confidence="medium|high", said=("^measured: 4 tasks do",),
+        verdict="more", next=range(8, 9), confidence="medium|high",
     ),
 }  # fmt: skip
 
 ALSO = {
     "four processes of torchrun in one task": Case(
         seen=of(over_all_gpus(h100(gpus=4, tasks=1, percent=30.0, peak_gib=10.0), processes=4)),
-        verdict="unknown", said=("a task of it has 4 processes, on 4 GPUs", "torchrun"), not_said=("next ",),
+        verdict="unknown",
     ),
     "GPUs of a batch job never used, for forty minutes": Case(
-        seen=of(never_used(4, 40, cpu=0.1)), verdict="release", confidence="medium|high", said=("scancel 11",),
+        seen=of(never_used(4, 40, cpu=0.1)), verdict="release", confidence="medium|high",
     ),
     "JAX, by its library": Case(
         seen=of(in_advance(h100(tasks=2, gpus=2, percent=15.0, peak_gib=61169 / GIB), "JAX")),
-        verdict="change", next=range(2, 3), confidence="high", said=("XLA_PYTHON_CLIENT_PREALLOCATE=false",),
-        not_said=("if it is",),
+        verdict="change", next=range(2, 3), confidence="high",
     ),
     "two nodes, one with a lost GPU": Case(
         seen=of(
             h100(name="n1", gpus=4, tasks=4, percent=20.0, peak_gib=5.0),
             lost(h100(name="n2", gpus=4, tasks=3, percent=20.0, peak_gib=5.0), 3), comment="llsub [2,4]",
         ),
-        verdict="unknown", said=("GPU 3 (GPU is lost) of n2 cannot be used", "--exclude=n2"), not_said=("--watch",),
+        verdict="unknown",
     ),
     "tasks with a small second process are not unlike": Case(
         seen=of(with_helpers(h100(gpus=1, tasks=4, percent=20.0, peak_gib=10.0), 300)),
-        verdict="more", next=range(7, 8), confidence="high", not_said=("unlike", "--pack"),
+        verdict="more", next=range(7, 8), confidence="high",
     ),
     "a full GPU with two tasks of two processes, another with one": Case(
         seen=of(with_helpers(h100(gpus=2, tasks=3, load=(95, 40), peak_gib=5.0), 300)),
-        verdict="more", next=range(4, 5), said=("decided by GPU load",),
+        verdict="more", next=range(4, 5),
     ),
     "a CPU job on a node with GPUs that it does not have": Case(
         seen=of(
@@ -352,7 +335,7 @@ ALSO = {
             ),
             gpus=0, gpu_indexes=(), tasks=32, cpus=32,
         ),
-        verdict="stay", next=range(32, 33), not_said=("release", "GPU load", "--share-gpu"),
+        verdict="stay", next=range(32, 33),
     ),
 }  # fmt: skip
 
@@ -382,14 +365,11 @@ def test_advice_of_a_situation(name, printed):
     assert advice["verdict"] in case.verdict.split("|"), whole
     assert advice["confidence"] in case.confidence.split("|"), whole
     assert advice["next"] is None or advice["next"] in case.next, whole
-    arithmetic = " | ".join(bound["why"] for bound in advice["bounds"])
-    for words in case.said:
-        if words.startswith("^"):
-            assert advice["sentence"].startswith(words[1:])
-        else:
-            assert any(one in whole or one in arithmetic for one in words.split("|")), (words, whole)
-    for words in case.not_said:
-        assert words not in whole
+
+
+def test_the_advice_of_all_situations(printed, golden):
+    found = {name: printed([case.seen]).splitlines(keepends=True) for name, case in (CASES | ALSO).items()}
+    golden("situations.txt", "".join("".join([f"{name}:\n", *lines[2:], "\n"]) for name, lines in found.items()))
 
 
 def test_gpus_that_are_never_used_come_first(printed):
