@@ -115,7 +115,7 @@ class PlannedAction(Struct, frozen=True, kw_only=True):
 
     title: str
     lines: tuple[str, ...]
-    """What the action affects, one line each, safe to draw."""
+    """Jobs and processes that the action affects, one line each, safe to draw."""
     command: str
     """The command that runs, quoted for a shell."""
     yes: str

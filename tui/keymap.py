@@ -19,7 +19,7 @@ from slurm_share.core.text import did_you_mean
 from .widgets.glyphs import ARROWS, arrow
 
 Handler = Literal["app", "screen", "grid"]
-"""What runs the action: the application on every screen, the main screen, or the table that has the focus."""
+"""The part that runs the action: the application on every screen, the main screen, or the table that has the focus."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ from .widgets.filter_line import FilterLine
 from .widgets.grid import Grid
 from .widgets.lines import TABS, Banner, Crumbs, Keys, Line, Tabs
 from .widgets.replay_bar import ReplayBar
-from .widgets.status import Status
+from .widgets.status import StatusLine
 from .wire import Position, ReadRecorded, Seek, SetInterval, SetSpeed, ShowDetails, StepReplay
 
 INTERVALS_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
@@ -67,7 +67,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
         yield FilterLine()
         yield ContentSwitcher(id="views")
         yield ReplayBar()
-        yield Status(self.dashboard.clock)
+        yield StatusLine(self.dashboard.clock)
         yield Keys(keys, self.is_available)
 
     async def on_mount(self) -> None:
@@ -167,7 +167,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
         self.query_one(Crumbs).show(self.path)
         if self.dashboard.picture is not None:
             self.query_one(ReplayBar).show(self.dashboard.picture, held=self.dashboard.status.held)
-        self.query_one(Status).show(replace(self.dashboard.status, hint=hint))
+        self.query_one(StatusLine).show(replace(self.dashboard.status, hint=hint))
         self.query_one(Keys).refresh()
 
     @property
@@ -238,7 +238,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
             await self.action_view(event.target)  # type: ignore[arg-type]
         elif isinstance(event.line, Crumbs):
             await self.go(self.path[: int(event.target) + 1])
-        elif isinstance(event.line, Keys | Status):
+        elif isinstance(event.line, Keys | StatusLine):
             await self.dashboard.press(keymap.BY_ID[event.target])
 
     # --- Tables -------------------------------------------------------------------------------------------------------
@@ -294,7 +294,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
         from .screens.help import Help
 
         columns = () if self.grid is None else self.grid.columns
-        now = self.query_one(Status).texts()
+        now = self.query_one(StatusLine).texts()
         self.app.push_screen(Help(self.dashboard.keys, TITLES[self.location.view], columns, now))
 
     # --- Actions ------------------------------------------------------------------------------------------------------

@@ -62,7 +62,7 @@ def parse(text: str, columns: Sequence[Column[Any]], shown: Collection[str] = ()
         return None
     if len(text) > LONGEST:
         raise QueryError(f"the filter has {len(text)} characters, more than {LONGEST}")
-    reader = _Parser(text, columns, shown)
+    reader = _QueryParser(text, columns, shown)
     return Query(text, reader.whole(), frozenset(reader.used))
 
 
@@ -84,7 +84,7 @@ def columns_by_name(columns: Sequence[Column[Any]], shown: Collection[str] = ())
     return found
 
 
-class _Parser:
+class _QueryParser:
     """A recursive descent parser."""
 
     def __init__(self, text: str, columns: Sequence[Column[Any]], shown: Collection[str]) -> None:

@@ -19,7 +19,7 @@ from ..triples import DISTRIBUTIONS, Request, Triple, log_counts, map_planning, 
 REDOUT = "llmapreduce.out"
 
 
-class _Parser(Parser):
+class _MapReduceParser(Parser):
     """A parser that raises UsageError for errors."""
 
     def error(self, message: str) -> NoReturn:
@@ -27,7 +27,7 @@ class _Parser(Parser):
 
 
 def parser() -> Parser:
-    top = _Parser(
+    top = _MapReduceParser(
         prog="llmapreduce",
         description="Run a mapper over every file of a folder, or every line of a list, in one job; then a reducer.",
         epilog="Write switches with true or false, as in --keep=true.",
@@ -127,7 +127,7 @@ def read(argv: Sequence[str]) -> Request:
         keep=_boolean("--keep", found.keep),
         tempdir=None if found.tempdir is None else _absolute(found.tempdir),
         whatever=_boolean("--changeDepMode", found.changeDepMode),
-        wish=mapreduce.Wish(
+        wish=mapreduce.MapSbatchOptions(
             partition=found.partition,
             constraint=found.cpuType,
             reservation=found.reservation,
@@ -247,8 +247,8 @@ def _np(text: str) -> int | Triple:
     return _count("--np", text)
 
 
-def _naming(found: argparse.Namespace) -> mapreduce.Naming:
+def _naming(found: argparse.Namespace) -> mapreduce.OutputNames:
     for option, text in (("prefix", found.prefix), ("ext", found.ext), ("delimeter", found.delimiter)):
         if "/" in text or "\0" in text:
             raise UsageError(f"--{option}={shown(text)}: this becomes part of file names; remove the slash")
-    return mapreduce.Naming(found.prefix, found.ext, found.delimiter)
+    return mapreduce.OutputNames(found.prefix, found.ext, found.delimiter)

@@ -94,7 +94,7 @@ exit codes
 """
 
 
-class _Parser(Parser):
+class _LlsubParser(Parser):
     shows_all = False
     """Show every option, in full; else what people use (`llsub_options.FIRST_PAGE`)."""
 
@@ -118,14 +118,14 @@ class _ShowAll(argparse.Action):
     """Print the help with every option, and exit."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        assert isinstance(parser, _Parser)
+        assert isinstance(parser, _LlsubParser)
         parser.shows_all = True
         parser.print_help()
         parser.exit()
 
 
 def parser() -> Parser:
-    top = _Parser(
+    top = _LlsubParser(
         prog=PROGRAM,
         usage="llsub SCRIPT [[N,P,T]] [options] [-- arguments of the script]\n       llsub --resume LLSUB.n | --watch "
         "[LLSUB.n] | -i [full]\n       llsub --failed LLSUB.n [--lines] | --log LLSUB.n TASK",
@@ -265,7 +265,7 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     return _triple(argument, triple, wishes, arguments, script_arguments)
 
 
-def _wishes(arguments: argparse.Namespace) -> submission.Wishes:
+def _wishes(arguments: argparse.Namespace) -> submission.SbatchOptions:
     for option, value in (("-q", arguments.partition), ("-o", arguments.output), ("--tasks", arguments.tasks)):
         if value == "":
             raise UsageError(f"{option} has an empty value; write one, or leave it out (is a shell variable not set?)")
@@ -273,8 +273,8 @@ def _wishes(arguments: argparse.Namespace) -> submission.Wishes:
         options = tuple(shlex.split(arguments.options))
     except ValueError as error:
         raise UsageError(f"--options={shown(arguments.options)}: {error}") from error
-    others = set(submission.Wishes.__struct_fields__) - {"share", "signal", "options"}
-    return submission.Wishes(
+    others = set(submission.SbatchOptions.__struct_fields__) - {"share", "signal", "options"}
+    return submission.SbatchOptions(
         share=arguments.share_gpu, options=options, **{name: getattr(arguments, name) for name in others}
     )
 
@@ -358,7 +358,7 @@ def _log(argument: str, task: str) -> int:
 
 
 def _ordinary(
-    argument: str | None, wishes: submission.Wishes, arguments: argparse.Namespace, extra: tuple[str, ...]
+    argument: str | None, wishes: submission.SbatchOptions, arguments: argparse.Namespace, extra: tuple[str, ...]
 ) -> int:
     if argument is None:
         raise UsageError("there is no script: write one, and a triple for many processes; see llsub --help")
@@ -394,7 +394,7 @@ def _ordinary(
     return names.EXIT_OK
 
 
-def _interactive(wishes: submission.Wishes, *, whole: bool, dry_run: bool) -> int:
+def _interactive(wishes: submission.SbatchOptions, *, whole: bool, dry_run: bool) -> int:
     argv = submission.interactive(wishes, os.environ.get("SHELL") or "/bin/bash", whole=whole)
     _show_command(argv)
     return names.EXIT_OK if dry_run else submit.become(argv)
@@ -406,14 +406,14 @@ def _interactive(wishes: submission.Wishes, *, whole: bool, dry_run: bool) -> in
 def _triple(
     argument: str | None,
     triple: Triple,
-    wishes: submission.Wishes,
+    wishes: submission.SbatchOptions,
     arguments: argparse.Namespace,
     extra: tuple[str, ...],
 ) -> int:
     script = None if argument is None else llsub_spmd.read_script(argument, is_spmd=arguments.spmd)
     own_notes = () if script is None else llsub_options.take_own_lines(script, arguments, is_auto=triple.is_auto)
     saved_on = None if arguments.checkpoint_signal is None else checkpoint.parse(arguments.checkpoint_signal)
-    asked = planning.Work(
+    asked = planning.TaskOptions(
         tasks=arguments.tasks,
         ntasks=arguments.ntasks,
         arguments=extra,
@@ -502,7 +502,7 @@ def _output(arguments: argparse.Namespace) -> submitting.Output:
 # ---- --dry-run ----
 
 
-def _dry_run(plan: planning.RunPlan, wishes: submission.Wishes, *, shows_script: bool) -> None:
+def _dry_run(plan: planning.RunPlan, wishes: submission.SbatchOptions, *, shows_script: bool) -> None:
     folder = f"{plan.run.cwd}/LLSUB.<n>"
     argv = planning.scheduler_command(plan, folder, wishes)
     script = planning.launch_script(plan, folder, argv)
@@ -558,7 +558,9 @@ def _layout(plan: planning.RunPlan) -> list[str]:
 # ---- --local ----
 
 
-def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, arguments: argparse.Namespace) -> int:
+def _local(
+    run: Run, triple: Triple, tasks: Tasks, wishes: submission.SbatchOptions, arguments: argparse.Namespace
+) -> int:
     here = planning.plan_here(run, triple, tasks, wishes)
     if arguments.dry_run:
         if here.run.pack is not None:
@@ -578,7 +580,7 @@ def _local(run: Run, triple: Triple, tasks: Tasks, wishes: submission.Wishes, ar
 # ---- --resume ----
 
 
-def _resume(folder: Path, wishes: submission.Wishes, arguments: argparse.Namespace) -> int:
+def _resume(folder: Path, wishes: submission.SbatchOptions, arguments: argparse.Namespace) -> int:
     asked = submitting.ResumeOptions(
         **{name: getattr(arguments, name) for name in submitting.ResumeOptions.__struct_fields__}
     )

@@ -41,14 +41,14 @@ def _is_python(given: str) -> bool:
 
 
 def with_ranks(
-    asked: planning.Work,
+    asked: planning.TaskOptions,
     script: Script | None,
     triple: Triple,
     arguments: argparse.Namespace,
     *,
     note: Callable[[str], None],
     environ: Mapping[str, str] = os.environ,
-) -> planning.Work:
+) -> planning.TaskOptions:
     """Return the work of a run of ranks. `note` prints a note for the user.
 
     Raises UsageError for options that conflict with --spmd, variables with wrong values, and a Python without our

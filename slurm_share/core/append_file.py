@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from typing import Literal
 
     Torn = Literal["end", "cut", "keep"]
-    """What a write does with half a line at the end of the file: end it with a newline, remove it, or nothing, if the
-    file does not consist of lines."""
+    """The treatment of half a line at the end of the file by a write: end it with a newline, remove it, or nothing, if
+    the file does not consist of lines."""
 
 LOCK_S, LOCK_PAUSE_S = 2.0, 0.01
 """Most seconds to wait for other writers, each of which holds the lock for one write; pause between two attempts."""

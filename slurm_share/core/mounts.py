@@ -5,9 +5,9 @@ renames nor removes the file or folder (EBUSY). A mount in another mount namespa
 himself, is not in the way: the kernel detaches it when its file or folder is removed (rename(2), unlink(2), rmdir(2)
 look at the caller's namespace only since Linux 3.18).
 
-What detaches a user's mount takes an open folder and a name in it, and follows no link at that name: a path through a
-user's folders could lead anywhere by the time it is used. Nothing here asks the mounted file system anything, since it
-may never answer.
+The function that detaches a user's mount takes an open folder and a name in it, and follows no link at that name: a
+path through a user's folders could lead anywhere by the time it is used. Nothing here asks the mounted file system
+anything, since it may never answer.
 """
 
 from __future__ import annotations

@@ -139,7 +139,7 @@ JOB_CONTROL_OFF = "SHARE_GPU_OFF"
 """`1` where the option is `off`: job_submit.lua then does not ask why the script's #SBATCH line has not been read."""
 
 VERDICT = "slurm-share"
-"""What the controller decided about a job's share, in the job's `extra` (or `comment`), behind the user's own text:
+"""The controller's decision about a job's share, in the job's `extra` (or `comment`), behind the user's own text:
 ``slurm-share=MODE[,WORD...]``, with `;` before it. share/rules/verdict.py knows the words."""
 VERDICT_EXTRA = "SLURM_JOB_EXTRA"
 VERDICT_COMMENT = "SLURM_JOB_COMMENT"
@@ -149,7 +149,8 @@ VERDICT_COMMENT = "SLURM_JOB_COMMENT"
 CONFIG_FILE = "/etc/slurm-share/config.toml"
 STATE_ROOT = "/run/slurm-share"
 USER_FOLDER = "user"
-"""What users can write to: a file system of its own below STATE_ROOT, so that nobody fills the one of the ledger."""
+"""The folder that users can write to: a file system of its own below STATE_ROOT, so that nobody fills the one of the
+ledger."""
 JOBS_FOLDER = "jobs"
 PLAN_FILE = "plan"
 LOADED_FILE = "loaded"

@@ -149,9 +149,9 @@ class Settings(Struct, frozen=True):
     Other programs of system users on a GPU are not ended either, but logged."""
 
     clean_up: tuple[Literal["gpu_processes", "processes", "shm", "tmp"], ...] = ("gpu_processes", "shm")
-    """What is removed when the last job of a user has left a node that only this user had: the user's processes outside
-    of jobs, on GPUs (`gpu_processes`) or anywhere (`processes`: ends logins, too), and the user's files in /dev/shm and
-    /tmp. Files in /dev/shm take memory from the next job."""
+    """The things that are removed when the last job of a user has left a node that only this user had: the user's
+    processes outside of jobs, on GPUs (`gpu_processes`) or anywhere (`processes`: ends logins, too), and the user's
+    files in /dev/shm and /tmp. Files in /dev/shm take memory from the next job."""
 
     operators_group: str = ""
     """Unix group whose members see all jobs in `slurm-share status`. Empty: only root does."""

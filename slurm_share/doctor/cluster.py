@@ -48,7 +48,7 @@ class FindingKind(Struct, frozen=True):
     hosts: tuple[str, ...]
 
 
-class _Answer(Struct):
+class _HostFindings(Struct):
     findings: tuple[Finding, ...]
 
 
@@ -87,7 +87,7 @@ def parse(host: str, text: str) -> HostAnswer:
     try:
         if len(text) > _MOST_BYTES:
             raise msgspec.DecodeError("more than 4 MiB")
-        return HostAnswer(host, msgspec.json.decode(text[max(begin, 0) :], type=_Answer).findings)
+        return HostAnswer(host, msgspec.json.decode(text[max(begin, 0) :], type=_HostFindings).findings)
     except text_files.NOT_JSON as error:
         why = f"{shown(str(error), 200)}; it begins with {quoted(text[:60])}"
         return HostAnswer(host, problem=f"the answer is not that of `slurm-share doctor --json`: {why}")

@@ -25,7 +25,7 @@ from .checks.fixable import Fix
 from .facts.records import Facts
 
 PASSES = 3
-"""What an Epilog leaves is found by the second reading, what that leaves by the third."""
+"""The second reading finds what an Epilog has left, the third what that one has left."""
 LOCK_S = 5.0
 ASK_S = 3.0
 """Time limit in seconds for a daemon's answer about its clients."""

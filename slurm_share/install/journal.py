@@ -28,7 +28,7 @@ BY_HAND = (
     f"put back the copies beside it (slurm.conf{_COPY}1 and the like, 1 is the oldest) or take the lines of "
     "slurm-share out by hand, then remove it"
 )
-"""What to do if the journal cannot be used."""
+"""The way out if the journal cannot be used."""
 
 
 class FileChange(Struct, frozen=True):

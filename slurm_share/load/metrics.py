@@ -299,7 +299,7 @@ class PrometheusSeries(Struct, frozen=True, gc=False):
 _Values = dict[str, float]
 
 
-class _Node:
+class _NodeSeries:
     """The series of one node, sorted by subject."""
 
     __slots__ = ("info", "others", "values")
@@ -318,7 +318,7 @@ class _Node:
 def snapshots(series: Iterable[PrometheusSeries]) -> dict[str, Snapshot]:
     """Return a snapshot for each node in the series: with its GPUs if they have series, else with their sums. Ignores
     series that are not ours, and nodes without `node_info` or without the time of their sample."""
-    nodes: dict[str, _Node] = defaultdict(_Node)
+    nodes: dict[str, _NodeSeries] = defaultdict(_NodeSeries)
     start = len(PREFIX)
     for one in series:
         labels = one.metric
@@ -348,7 +348,7 @@ _IN_A_LINE = {one.name for one in _series_of(Snapshot) if f"{PREFIX}node_{one.se
 """Fields of a Snapshot that a line per node has."""
 
 
-def _snapshot(name: str, node: _Node) -> Snapshot | None:
+def _snapshot(name: str, node: _NodeSeries) -> Snapshot | None:
     info, values = node.info, node.values
     taken = values.get("sample_timestamp_seconds")
     if info is None or taken is None or not math.isfinite(taken):
@@ -460,7 +460,7 @@ def _job_of(rows: Sequence[PrometheusSeries]) -> JobLoad | None:
     )
 
 
-def _users(node: _Node, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:
+def _users(node: _NodeSeries, jobs: Sequence[JobLoad]) -> Iterator[UserLoad]:
     for user, rows in sorted(node.of("user").items()):
         values, info = _sorted(rows, "user_")
         uid = _number(info.uid if info else None)

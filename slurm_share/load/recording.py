@@ -108,7 +108,7 @@ class Recording:
         """Return the text of a part of the file; of an uncompressed file, all of it."""
         if not self._is_packed:
             return self._raw
-        return gzip.GzipFile(fileobj=_Part(self._raw, part, self._next_part(part + 1)))
+        return gzip.GzipFile(fileobj=_FilePart(self._raw, part, self._next_part(part + 1)))
 
     def _next_part(self, start: int) -> int:
         """Return the offset of the first member of ours from `start` on; without one, the end of the file."""
@@ -143,7 +143,7 @@ class Recording:
                 return
 
 
-class _Part:
+class _FilePart:
     """The bytes of a file from `start` to before `end`, with the methods of a file that gzip uses."""
 
     def __init__(self, file: BinaryIO, start: int, end: int) -> None:

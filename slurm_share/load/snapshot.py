@@ -379,9 +379,9 @@ class Advice(Struct, frozen=True, gc=False, kw_only=True):
     """NPPN by GPU memory alone: with the margin, and without it."""
     confidence: Confidence = "none"
     evidence: tuple[str, ...] = ()
-    """What the advice rests on: how long, how many tasks, which counter."""
+    """The facts behind the advice: how long, how many tasks, which counter."""
     change: tuple[str, ...] = ()
-    """What to change in the submission: an option, a triple or a variable. Each entry is one way."""
+    """Changes of the submission: an option, a triple or a variable. Each entry is one way."""
     resubmit: tuple[str, ...] = ()
     """Complete shell commands that submit the job again with the change; empty if its submission is not known."""
     sentence: str = ""

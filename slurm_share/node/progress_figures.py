@@ -83,7 +83,7 @@ class JobProgress(Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tru
     ] = None
     """Finished tasks per hour, over the last minutes; None: none finished."""
     levels_source: str = ""
-    """What the rates in `levels` count, as `source`."""
+    """The unit of the rates in `levels`, as `source`."""
     levels: tuple[LevelRate, ...] = ()
     """Rates that its run measured with other numbers of tasks (`llsub` with `auto` processes per node)."""
 

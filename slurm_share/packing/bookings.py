@@ -1,6 +1,6 @@
 """Share bookings of GPU memory between the launchers of one user on a node, so that no two book the same memory.
 
-What a launcher has booked is in `bookings.json` in its folder (core/live.py). Reading and booking are one critical
+The bookings of a launcher are in `bookings.json` in its folder (core/live.py). Reading and booking are one critical
 section, under a lock that is in the folder around it. The lock's file holds a counter of changes, so that a launcher of
 short tasks need not read all files before each start.
 """

@@ -325,8 +325,9 @@ class PackSettings(Struct, frozen=True, kw_only=True):
     """After so many attempts out of memory, the next one has a GPU to itself."""
     retries: int = 0
     pays: Literal["oom-retries", "retries"] = "oom-retries"
-    """What pays for the retry of a task that ran out of memory, or that a neighbour or a failed GPU ended. oom-retries:
-    one of --oom-retries, and nothing if it is not its own fault. retries: one of --retries, as for other failures."""
+    """The limit that counts the retry of a task that ran out of memory, or that a neighbour or a failed GPU ended.
+    oom-retries: one of --oom-retries, and nothing if it is not its own fault. retries: one of --retries, as for other
+    failures."""
     growth: Growth = Growth()
     keep_going: bool = False
     """Try every task, also if tasks like it ran out of memory alone on a GPU."""

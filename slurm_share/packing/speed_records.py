@@ -16,7 +16,7 @@ an hour."""
 SharingMethod = Literal["mps", "time-slicing", "exclusive"]
 """The method by which the tasks of a GPU share it."""
 SearchKind = Literal["tasks", "sharing", "part"]
-"""What differs between the levels of a search. tasks: their number at once. sharing: the method of sharing. part: the
+"""The difference between the levels of a search. tasks: their number at once. sharing: the method of sharing. part: the
 part of the multiprocessors that a task gets."""
 SearchEnd = Literal["no gain", "no room", "all tried", "same", "levels", "cost", "few tasks", "no rates", "stopped"]
 """Why a search ended. no gain: more tasks at once do no more. no room: no more tasks have room. all tried: there is no

@@ -26,7 +26,7 @@ _PROBLEM_MOST = 300
 COMMAND = ("slurm-share", "status", "--json")
 
 
-class _Job(msgspec.Struct):
+class _SharedJob(msgspec.Struct):
     job_id: int
     slots: int = 0
     share: str | None = None
@@ -39,7 +39,7 @@ class _Gpu(msgspec.Struct):
 class _Status(msgspec.Struct):
     mode: str
     partition_modes: dict[str, str] = {}
-    jobs: list[_Job] = []
+    jobs: list[_SharedJob] = []
     gpus: list[_Gpu] = []
     problems: list[str] = []
 

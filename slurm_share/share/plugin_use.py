@@ -76,7 +76,7 @@ def judge(
         _slurm(environ, "sacctmgr", "-i", "modify", "job", "where", f"jobid={job}", "set", f"admincomment={comment}")
 
 
-def _marked(known: _Job, word: str) -> str:
+def _marked(known: _ShownJob, word: str) -> str:
     """Return a job's AdminComment with one more word in front: the share, which job_submit.lua wrote, stays last."""
     words = known.admin_comment.split(";") if known.admin_comment else []
     return ";".join(words if word in words else [word, *words])
@@ -104,7 +104,7 @@ def end_job(job: JobContext, sentence: str, environ: Mapping[str, str]) -> None:
     time.sleep(CANCELLED_S)
 
 
-class _Job(Struct):
+class _ShownJob(Struct):
     """A job in the answer of scontrol."""
 
     job_id: int
@@ -113,11 +113,11 @@ class _Job(Struct):
     standard_error: str | None = None
 
 
-class _Answer(Struct):
-    jobs: list[_Job]
+class _ShownJobs(Struct):
+    jobs: list[_ShownJob]
 
 
-def _show(job_id: int, environ: Mapping[str, str]) -> _Job | None:
+def _show(job_id: int, environ: Mapping[str, str]) -> _ShownJob | None:
     """Return a job as slurmctld knows it; None: it does not answer.
 
     As JSON: in text a user's comment or job name may have lines that look like Slurm's.
@@ -126,7 +126,7 @@ def _show(job_id: int, environ: Mapping[str, str]) -> _Job | None:
     if done is None or done.code != 0:
         return None
     try:
-        jobs = msgspec.json.decode(done.stdout, type=_Answer).jobs
+        jobs = msgspec.json.decode(done.stdout, type=_ShownJobs).jobs
     except text_files.NOT_JSON:
         return None
     return next((one for one in jobs if one.job_id == job_id), None)  # of an array's number all elements are shown
@@ -146,7 +146,7 @@ def _slurm(environ: Mapping[str, str], name: str, *words: str) -> Finished | Non
         return None
 
 
-def _write_output(known: _Job | None, owner: Owner, sentence: str, *, may_make: bool) -> bool:
+def _write_output(known: _ShownJob | None, owner: Owner, sentence: str, *, may_make: bool) -> bool:
     """Append a line to a job's output, as its user; return whether that was possible.
 
     The user chose the path and can put anything there: dd(1) has no more rights than the user, follows no link in the

@@ -25,7 +25,7 @@ SETTLE_S = 1.0
 """The time after which a submission that was in progress when config.toml was written is in the queue."""
 
 
-class _Job(msgspec.Struct):
+class _QueuedJob(msgspec.Struct):
     job_id: int
     array_job_id: slurm_jobs.Number
     array_task_id: slurm_jobs.Number
@@ -38,8 +38,8 @@ class _Job(msgspec.Struct):
     restart_cnt: int
 
 
-class _Answer(msgspec.Struct):
-    jobs: list[_Job]
+class _QueuedJobs(msgspec.Struct):
+    jobs: list[_QueuedJob]
 
 
 def environment() -> dict[str, str]:
@@ -58,13 +58,13 @@ def parse(text: str) -> tuple[SwitchableJob, ...]:
     try:
         # Decode byte by byte: any user can write bytes into a job that are not UTF-8, which JSON does not allow.
         bytewise = text.encode("utf-8", "surrogateescape").decode("latin-1")
-        found = msgspec.json.decode(bytewise, type=_Answer).jobs
+        found = msgspec.json.decode(bytewise, type=_QueuedJobs).jobs
     except text_files.NOT_JSON as error:
         raise CommandError(tuple(argv()), 0, f"the answer is not squeue's JSON: {shown(str(error), 200)}") from error
     return tuple(_job(one) for one in found if not _OVER.intersection(one.job_state))
 
 
-def _job(one: _Job) -> SwitchableJob:
+def _job(one: _QueuedJob) -> SwitchableJob:
     return SwitchableJob(
         which=_which(one),
         partitions=tuple(one.partition.split(",")),
@@ -84,7 +84,7 @@ def _field_text(bytewise: str) -> str:
         return bytewise  # the JSON has escaped characters in it
 
 
-def _which(one: _Job) -> str:
+def _which(one: _QueuedJob) -> str:
     """Return the job as scontrol names it. The last element of an array has the array's number, so for an element use
     ARRAY_INDEX, which does not name the whole array."""
     array = one.array_job_id.number

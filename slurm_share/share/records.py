@@ -246,8 +246,8 @@ class LedgerJob(Struct, frozen=True):
     on_gpu: int | None = None
     """The number of the job's part of its GPU, as in Slot."""
     clean_up: tuple[str, ...] = ()
-    """What is removed when the user's last job ends: the setting at the job's arrival, without files where the user
-    can have a job here that the ledger does not know (`owners.clean_up`)."""
+    """The things that are removed when the user's last job ends: the setting at the job's arrival, without files where
+    the user can have a job here that the ledger does not know (`owners.clean_up`)."""
     has_step: bool = False
     """True: the job has a step here from its launch until its end. False: it may have none at times, as with salloc."""
 
@@ -261,7 +261,7 @@ class ModeBefore(Struct, frozen=True):
 
 
 class UserRemains(Struct, frozen=True):
-    """What a user left on the node and a hook could not remove, for the ledger's entries that it concerns."""
+    """Processes and files of a user that a hook could not remove, for the ledger's entries that they concern."""
 
     uid: int
     why: str
@@ -281,7 +281,7 @@ class Leaving(Struct, frozen=True):
     asides: tuple[str, ...] = ()
     """Folders into which the hook moves files before it removes them, recorded before they are made."""
     why: str = ""
-    """What an earlier hook could not remove, as logged at `said`; empty: nothing was in the way."""
+    """The things that an earlier hook could not remove, as logged at `said`; empty: nothing was in the way."""
     said: float = 0.0
     """Seconds of CLOCK_BOOTTIME."""
 

@@ -44,14 +44,14 @@ class NodeGpus(Struct, frozen=True):
     """The number of GPUs; None: not known."""
 
 
-class _Job(Struct):
+class _GresJob(Struct):
     job_id: int
     nodes: str
     gres_detail: list[str]
 
 
-class _Answer(Struct):
-    jobs: list[_Job]
+class _GresJobs(Struct):
+    jobs: list[_GresJob]
 
 
 def parse_gres(gres: str) -> NodeGpus:
@@ -106,7 +106,7 @@ def argv(job_id: int) -> list[str]:
 def parse_answer(text: str, job_id: int, node: str) -> tuple[int, ...]:
     """Return the numbers of a job's GPUs on a node in scontrol's JSON. Raises CommandError for another answer."""
     try:
-        jobs = msgspec.json.decode(text, type=_Answer).jobs
+        jobs = msgspec.json.decode(text, type=_GresJobs).jobs
     except text_files.NOT_JSON as error:
         raise CommandError(("scontrol",), 0, f"an answer that is not its JSON: {shown(str(error), 200)}") from error
     # Of an array's number it answers with all elements.

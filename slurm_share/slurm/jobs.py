@@ -203,12 +203,12 @@ def read_node_kinds() -> tuple[NodeKind, ...]:
 # --- The queue -------------------------------------------------------------------------------------------------------
 
 
-class _Memory(msgspec.Struct):
+class _AllocatedMemory(msgspec.Struct):
     allocated: int = 0
 
 
 class _OnNode(msgspec.Struct):
-    memory: _Memory = msgspec.field(default_factory=_Memory)
+    memory: _AllocatedMemory = msgspec.field(default_factory=_AllocatedMemory)
 
 
 class _Allocation(msgspec.Struct):

@@ -70,13 +70,13 @@ print("answer " + json.dumps(answer))
 """Prints one object. The fields of the records below are pyslurm's own, but for those in `special`."""
 
 
-class _Gres(Struct, frozen=True):
+class _GresCount(Struct, frozen=True):
     count: int = 0
     indexes: str | int | None = None
 
 
 class _Layout(Struct, frozen=True):
-    gres: dict[str, _Gres | int] = {}
+    gres: dict[str, _GresCount | int] = {}
     memory: int | None = None
 
 
@@ -316,11 +316,11 @@ def _memory_on_nodes(job: PyJob) -> tuple[int, ...]:
     return tuple(found) if len(found) == len(job.layout) == job.num_nodes else ()
 
 
-def _gres_text(found: Mapping[str, _Gres | int]) -> str:
+def _gres_text(found: Mapping[str, _GresCount | int]) -> str:
     """Return the GPUs of one node as Slurm writes them in `gres_detail`."""
     texts = []
     for name, one in found.items():
-        count, indexes = (one.count, one.indexes) if isinstance(one, _Gres) else (one, None)
+        count, indexes = (one.count, one.indexes) if isinstance(one, _GresCount) else (one, None)
         texts.append(f"{name}:{count}" + ("" if indexes is None else f"(IDX:{indexes})"))
     return ",".join(texts)
 

@@ -152,7 +152,7 @@ class CollectiveCall:
 
 
 @dataclass(eq=False)
-class _Kept:
+class _OwnWindow:
     """One window that this rank owns."""
 
     number: int
@@ -174,7 +174,7 @@ class Lease:
     """Data that the owner sends to the others, which call `borrow` with it."""
     needs_answer: bool
     """Whether the others must report when they have finished reading."""
-    kept: _Kept | None = None
+    kept: _OwnWindow | None = None
     """None: this rank is not the owner."""
 
     def finish(self) -> None:
@@ -188,7 +188,7 @@ class Windows:
 
     def __init__(self, group: Group) -> None:
         self._group = group
-        self._own: list[_Kept] = []
+        self._own: list[_OwnWindow] = []
         self._others: dict[tuple[int, int], Bytes] = {}
         self._made = 0
         self._retired: list[int] = []
@@ -234,13 +234,13 @@ class Windows:
             self._others[owner, number] = np.frombuffer(memory, np.uint8)
         return Lease(self._others[owner, number], header, bool(answer))
 
-    def _is_free(self, kept: _Kept) -> bool:
+    def _is_free(self, kept: _OwnWindow) -> bool:
         group = self._group
         return not kept.used or all(
             rank == group.rank or group.has_passed(rank, kept.used) for rank in group.node_ranks
         )
 
-    def _make(self, size: int) -> _Kept | None:
+    def _make(self, size: int) -> _OwnWindow | None:
         """Return a new window; None: there is no memory. Releases free windows if there are too many bytes."""
         kept_bytes = sum(kept.size for kept in self._own)
         for kept in list(self._own):
@@ -255,7 +255,7 @@ class Windows:
         except NoRoom:
             return None
         self._made += 1
-        made = _Kept(self._made, window, np.frombuffer(window.memory, np.uint8), size)
+        made = _OwnWindow(self._made, window, np.frombuffer(window.memory, np.uint8), size)
         self._own.append(made)
         return made
 

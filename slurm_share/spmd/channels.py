@@ -44,7 +44,7 @@ _READS = 32
 
 
 @dataclass(eq=False, slots=True)
-class _Kept:
+class _BacklogPart:
     """Part of a backlog: data that the kernel has not accepted yet."""
 
     data: memoryview
@@ -86,7 +86,7 @@ class Outgoing:
         self.untaken = 0
         """Number of messages in the backlog when the connection broke."""
         self.backlog_bytes = 0
-        self._backlog: deque[_Kept] = deque()
+        self._backlog: deque[_BacklogPart] = deque()
         self._sequence = 0
         self._replies = 0
         self._rest = b""
@@ -216,7 +216,7 @@ class Outgoing:
             if sent:
                 self.give_up(f"rank {self.rank} was sent half a message, and there was no memory for the rest")
             raise NoRoom(f"no memory to keep a message for rank {self.rank}") from None
-        self._backlog.append(_Kept(left, fd_of, is_message))
+        self._backlog.append(_BacklogPart(left, fd_of, is_message))
         self.backlog_bytes += left.nbytes
         self._kept.bytes += left.nbytes
 

@@ -64,14 +64,14 @@ class LogFile(Struct, frozen=True):
 # --- Slurm's answer ---------------------------------------------------------------------------------------------------
 
 
-class _Answer(Struct):
+class _JobFilesList(Struct):
     jobs: list[JobFiles]
 
 
 def parse_files(text: str, job_id: int) -> JobFiles | None:
     """Return the files of a job from scontrol's JSON; None: Slurm does not know the job. Raises CommandError."""
     try:
-        jobs = msgspec.json.decode(text, type=_Answer).jobs
+        jobs = msgspec.json.decode(text, type=_JobFilesList).jobs
     except text_files.NOT_JSON as error:
         raise CommandError(("scontrol",), 0, f"an answer that is not its JSON: {shown(str(error), 200)}") from error
     job = next((one for one in jobs if one.job_id == job_id), None)

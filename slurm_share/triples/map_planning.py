@@ -20,7 +20,7 @@ from . import map_files, overwriting
 from .records import Run, Triple
 from .rules import fitting, mapreduce, submission
 from .rules.fitting import Sharing
-from .rules.mapreduce import Item, Request, Split
+from .rules.mapreduce import InputSplit, Item, Request
 
 PREFIX = "MAPRED"
 INSIDE = ("LLMR_RANK", "LLSUB_RANK")
@@ -35,7 +35,7 @@ class MapPlan(msgspec.Struct, frozen=True, kw_only=True):
     """Folders to be made below the output folder."""
     pairs: tuple[str, ...]
     """--apptype=mimo: for each start, the text of its file of inputs and outputs."""
-    split: Split
+    split: InputSplit
     share: ShareRequest | None
     is_share_computed: bool
     """As in records.Run."""
@@ -124,7 +124,7 @@ def _items(request: Request, note: Callable[[str], None]) -> tuple[tuple[Item, .
     return items, ()
 
 
-def _split(request: Request, count: int, room: int | None, where: str, note: Callable[[str], None]) -> Split:
+def _split(request: Request, count: int, room: int | None, where: str, note: Callable[[str], None]) -> InputSplit:
     gpus = request.wish.gpus
     if gpus is not None and not isinstance(request.np, Triple) and mapreduce.gpu_text(gpus)[1] > 1:
         raise UsageError(
@@ -147,7 +147,7 @@ def _split(request: Request, count: int, room: int | None, where: str, note: Cal
 
 def _plan_local(
     request: Request, count: int, inside: bool, note: Callable[[str], None]
-) -> tuple[Split, ShareRequest | None]:
+) -> tuple[InputSplit, ShareRequest | None]:
     """Plan for this machine: as many processes as requested, else as many as there are cores."""
     cores = max(len(os.sched_getaffinity(0)) // request.wish.map_slots, 1)
     room = cores if request.np is None and request.ndata is None else None

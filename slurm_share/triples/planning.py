@@ -28,11 +28,11 @@ from .rules import checkpoint, failing, fitting, pack_options, packed, submissio
 from .rules.checkpoint import Checkpoint
 from .rules.fitting import NodeRequest, Sharing
 from .rules.pack_options import PackOptions
-from .rules.submission import Wishes
+from .rules.submission import SbatchOptions
 from .rules.task_files import Tasks
 
 
-class Work(Struct, frozen=True, kw_only=True):
+class TaskOptions(Struct, frozen=True, kw_only=True):
     """The options of the command line that describe the tasks."""
 
     tasks: str | None
@@ -80,7 +80,7 @@ class LocalPlan(Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tasks]:
+def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[Run, Tasks]:
     """Return the run and the contents of its tasks file. Raises UsageError for options that conflict.
 
     `plan_run` or `plan_here` set the number of processes of an `auto` triple later.
@@ -144,7 +144,7 @@ def run_of(script: Script | None, triple: Triple, asked: Work) -> tuple[Run, Tas
     return run, found
 
 
-def _check_pack(triple: Triple, asked: Work, pack: PackRequest | None) -> None:
+def _check_pack(triple: Triple, asked: TaskOptions, pack: PackRequest | None) -> None:
     """Raise UsageError for options that conflict with packing or trials."""
     if triple.is_auto and asked.tasks is None and asked.ntasks is None:
         raise UsageError(
@@ -172,7 +172,9 @@ def _is_tried(pack: PackRequest | None) -> bool:
     return pack is not None and (pack.is_tuned or pack.is_compared)
 
 
-def check_job_files(script: Script | None, wishes: Wishes, words: Sequence[str], *, tasks: str | None = None) -> None:
+def check_job_files(
+    script: Script | None, wishes: SbatchOptions, words: Sequence[str], *, tasks: str | None = None
+) -> None:
     """Raise UsageError if the job's output would overwrite its script, its `tasks` file or a file among its `words`."""
     read = [] if script is None else [("the script", script.path)]
     read += [("the tasks file", tasks)] if tasks is not None else []
@@ -185,7 +187,7 @@ def plan_run(
     triple: Triple,
     tasks: Tasks,
     script: Script | None,
-    wishes: Wishes,
+    wishes: SbatchOptions,
     saved_on: Checkpoint | None = None,
 ) -> RunPlan:
     """Plan a run on the cluster; without an answer of sinfo, sbatch decides whether it fits. Raises UsageError."""
@@ -245,7 +247,7 @@ def plan_run(
     )
 
 
-def _check_raw_share(directives: Sequence[submission.Directive], wishes: Wishes) -> None:
+def _check_raw_share(directives: Sequence[submission.Directive], wishes: SbatchOptions) -> None:
     """Raise UsageError, which says where it is written, for an invalid --share-gpu of an #SBATCH line or --options.
 
     sbatch reads these itself, so that settings without a number (mem=8G) are valid as option of llsub only.
@@ -289,7 +291,7 @@ def read_settings(partition: str | None) -> Settings:
         return Settings()
 
 
-def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: Wishes) -> LocalPlan:
+def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: SbatchOptions) -> LocalPlan:
     """Plan a run on this machine. Raises UsageError for a run that cannot start here."""
     if triple.nodes != 1:
         raise UsageError(f"--local runs on this machine only, but {triple} has {triple.nodes} nodes; write "
@@ -324,7 +326,7 @@ def _read_gpus(most: int | None) -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in found if gpu.problem is None)[:most]
 
 
-def _asked_gpus(said: dict[str, str | None], wishes: Wishes) -> tuple[tuple[str, int], ...] | None:
+def _asked_gpus(said: dict[str, str | None], wishes: SbatchOptions) -> tuple[tuple[str, int], ...] | None:
     """Return the requested GPUs; None: none, or in a form that only Slurm parses."""
     text = said.get("gres") or said.get("gpus-per-node")
     if text is not None:
@@ -345,7 +347,7 @@ def gpus_of_a_node(plan: RunPlan) -> int:
     return sum(count for _, count in plan.grant.gpus) or (plan.kinds[0].gpu_count if plan.kinds else 0)
 
 
-def scheduler_command(plan: RunPlan, folder: str, wishes: Wishes) -> list[str]:
+def scheduler_command(plan: RunPlan, folder: str, wishes: SbatchOptions) -> list[str]:
     """Return the command that submits the run in `folder`."""
     return submission.triple_argv(plan.run, folder, wishes, plan.directives, plan.grant, plugin=plan.plugin)
 

@@ -26,7 +26,7 @@ from .planning import RunPlan
 from .records import Run
 from .rules import failing, moved, submission, together
 from .rules.progress import all_done
-from .rules.submission import Wishes
+from .rules.submission import SbatchOptions
 from .rules.task_files import Tasks
 
 
@@ -72,7 +72,7 @@ class ResumeResult(Struct, frozen=True):
 # ---- A new run ----
 
 
-def submit_new(plan: RunPlan, wishes: Wishes, output: Output, *, is_kept: bool) -> tuple[Path, int]:
+def submit_new(plan: RunPlan, wishes: SbatchOptions, output: Output, *, is_kept: bool) -> tuple[Path, int]:
     """Make the folder of a run and submit it; return the folder and the job id. `is_kept`: as in run_files.write.
 
     Raises UsageError, after removing the folder, if sbatch refuses; SlurmShareError if it is not known whether there is
@@ -191,7 +191,7 @@ def find_newest() -> Path:
     return found[max(found)]
 
 
-def resume(folder: Path, wishes: Wishes, asked: ResumeOptions, output: Output) -> ResumeResult:
+def resume(folder: Path, wishes: SbatchOptions, asked: ResumeOptions, output: Output) -> ResumeResult:
     """Submit the unfinished tasks of a run; with `dry_run`, only show the command.
 
     Raises UsageError if a job of it is still in the queue, SlurmShareError if the queue cannot be read.
@@ -223,7 +223,7 @@ def resume(folder: Path, wishes: Wishes, asked: ResumeOptions, output: Output) -
                     f"{folder.name} is a run on {run.triple.nodes} nodes, and --local is one machine; resume it "
                     "without --local, or start a new run with --local"
                 )
-            if wishes != Wishes():
+            if wishes != SbatchOptions():
                 output.note(f"-q, -T and --options ignored: {folder.name} runs on this machine, without Slurm")
             new = _with_script(folder, new, asked, output)
             if not asked.dry_run and new != run:

@@ -110,11 +110,11 @@ class Timed:
 
     import_ms: float
     whole_ms: float
-    """Of the process."""
+    """Time of the process, in milliseconds."""
     modules: int
     """In it at the end."""
     ours: int
-    """Of them slurm-share's."""
+    """Those of slurm-share among them."""
 
 
 class Tree:

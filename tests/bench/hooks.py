@@ -96,8 +96,8 @@ print(json.dumps(out))
 """
 
 Found = dict[str, Any]
-"""Of each hook of each kind of job the rounds' (wall, of it waiting for MPS, CPU); what the helper took for both hooks
-of a kind, and for its own start. All in milliseconds."""
+"""For each hook of each kind of job the rounds' (wall, of it waiting for MPS, CPU); the time of the helper for both
+hooks of a kind, and for its own start. All in milliseconds."""
 
 
 def measure(cluster: Cluster, rounds: int = ROUNDS, *, with_helper: bool = True) -> Found:

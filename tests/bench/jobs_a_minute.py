@@ -98,14 +98,14 @@ class Run:
     left_at_end: int
     """Jobs that still waited or ran when the last one was submitted."""
     hooks: dict[str, list[tuple[float, float]]]
-    """Of Prolog and Epilog, (wall, CPU) in milliseconds."""
+    """Prolog or Epilog -> (wall, CPU) in milliseconds."""
     controller_cpu_s: float
     slurmd_cpu_s: float
     others_cpu: float
     """Share of the machine's CPU that was used by none of this cluster, 0 to 1: about, by what is left over."""
     sdiag: dict[str, int]
     messages: dict[str, int]
-    """What slurmctld was asked and told, by kind; our own questions are not among them."""
+    """Messages to slurmctld, by kind; our own questions are not among them."""
 
 
 def busy() -> tuple[float, float]:

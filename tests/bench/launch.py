@@ -52,7 +52,7 @@ PARTITION = "pair"
 PART_OF_BARE = 0.75
 PART_OF_ORDINARY = 0.5
 PART_OF_DYNAMIC = 0.7
-"""Of a packed run, which decides where each task starts."""
+"""Least rate of a packed run over a dynamic one: it decides where each task starts."""
 FAST = f"""\
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,default_queue_depth=10000,bf_interval=2,defer
 MaxArraySize=10001
@@ -94,7 +94,7 @@ class Run:
     whole_s: float
     """From the command that submits to the job's end."""
     rpcs: Counter[str]
-    """Of slurmctld, by kind."""
+    """Messages to slurmctld, by kind."""
     slurmctld_s: float
     """Its CPU time."""
 

@@ -114,7 +114,7 @@ def home(tmp_path_factory):
 
 def write(path, *, may_make=False):
     return plugin_use._write_output(
-        plugin_use._Job(1, standard_output=str(path)), Owner(ALICE, ALICE), "a sentence", may_make=may_make
+        plugin_use._ShownJob(1, standard_output=str(path)), Owner(ALICE, ALICE), "a sentence", may_make=may_make
     )
 
 

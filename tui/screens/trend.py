@@ -17,7 +17,7 @@ from slurm_share.load import text
 
 from ..history import FigureHistory
 from ..keymap import TREND, close_with
-from ..widgets.charts import SERIES, SPAN_LEAST_S, Series, observed_s
+from ..widgets.charts import SERIES, SPAN_LEAST_S, PlotSeries, observed_s
 from ..widgets.plot import Plot
 from ..wire import Point, Subject
 
@@ -27,7 +27,7 @@ LOW, NARROW = 8, 45
 """Below this height there is no plot; below this width the figures have letters without names."""
 
 
-def latest(points: Sequence[Point], series: Series) -> str:
+def latest(points: Sequence[Point], series: PlotSeries) -> str:
     """Return the newest figure as text; `?`: unknown."""
     value: float | None = getattr(points[-1], series.of) if points else None
     return "?" if value is None else f"{value:.0f}%"

@@ -13,7 +13,7 @@ from ..location import Location
 from ..picture import SurveyPicture
 from ..widgets.charts import Chart
 from ..wire import Subject
-from .node import SlotsView, Trend
+from .node import NodeTrend, SlotsView
 from .summaries import gpu_charts
 from .text import Piece, facts, line
 
@@ -75,8 +75,8 @@ class GpuView(SlotsView):
         assert row.gpu is not None
         subject = Subject(node=row.node.name, gpu=row.gpu.uuid)
         tall = 4 if height >= TALL_FROM else 2
-        load = Trend("LOAD", row.gpu.load_percent_5min, gpu_table.by(row), "gpu_load_percent")
-        memory = Trend("MEM", row.memory_percent, gpu_table.memory(row), "gpu_memory_percent")
+        load = NodeTrend("LOAD", row.gpu.load_percent_5min, gpu_table.by(row), "gpu_load_percent")
+        memory = NodeTrend("MEM", row.memory_percent, gpu_table.memory(row), "gpu_memory_percent")
         return self.trends(subject, [load], [memory], width, tall)
 
     def empty_text(self, picture: SurveyPicture, location: Location) -> str:

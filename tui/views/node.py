@@ -29,7 +29,7 @@ TALL_FROM, WIDE_FROM, AXIS_FROM = 30, 70, 14
 height with a time axis."""
 
 
-class Trend(NamedTuple):
+class NodeTrend(NamedTuple):
     """A sparkline with its label and newest figure."""
 
     label: str
@@ -133,8 +133,8 @@ class SlotsView(TableView[SlotRow]):
     def trends(
         self,
         subject: Subject,
-        left: Sequence[Trend],
-        right: Sequence[Trend],
+        left: Sequence[NodeTrend],
+        right: Sequence[NodeTrend],
         width: int,
         tall: int,
         *,
@@ -201,8 +201,8 @@ class NodeView(SlotsView):
         load = f"{text.load_text(one.load)}/{text.core_text(one)[0]}"
         memory = text.of_text(text.memory_text(one.memory_mib, one.memory_used_mib))
         left = [
-            Trend("CPU", table.cpu_percent(node), load, "cpu_load_percent"),
-            Trend("MEM", table.memory_percent(node), memory, "memory_percent"),
+            NodeTrend("CPU", table.cpu_percent(node), load, "cpu_load_percent"),
+            NodeTrend("MEM", table.memory_percent(node), memory, "memory_percent"),
         ]
         if one.gpus == 0:
             left, right = left[:1], left[1:]
@@ -210,8 +210,8 @@ class NodeView(SlotsView):
             load = f"{text.gpu_load_text(one)}/{one.gpus if one.gpus is not None else '?'} {table.by(node)}"
             memory = text.of_text(text.gpu_memory_text(one))
             right = [
-                Trend("GPU", table.gpu_percent(node), load, "gpu_load_percent"),
-                Trend("GMEM", table.gpu_memory_percent(node), memory, "gpu_memory_percent"),
+                NodeTrend("GPU", table.gpu_percent(node), load, "gpu_load_percent"),
+                NodeTrend("GMEM", table.gpu_memory_percent(node), memory, "gpu_memory_percent"),
             ]
         tall = 3 if height >= TALL_FROM else 1
         return self.trends(Subject(node=node.name), left, right, width, tall, has_axis=height >= AXIS_FROM)

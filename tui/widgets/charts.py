@@ -40,7 +40,7 @@ SCALE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Series:
+class PlotSeries:
     """A figure of the plot, with its letter, label and colour."""
 
     of: Figure
@@ -50,12 +50,12 @@ class Series:
     """The theme's colour."""
 
 
-SERIES: tuple[Series, ...] = (
-    Series("cpu_load_percent", "c", "CPU load", "primary"),
-    Series("gpu_load_percent", "g", "GPU load", "success"),
-    Series("sm_percent", "s", "SM now", "accent"),
-    Series("memory_percent", "m", "memory", "warning"),
-    Series("gpu_memory_percent", "v", "GPU memory", "secondary"),
+SERIES: tuple[PlotSeries, ...] = (
+    PlotSeries("cpu_load_percent", "c", "CPU load", "primary"),
+    PlotSeries("gpu_load_percent", "g", "GPU load", "success"),
+    PlotSeries("sm_percent", "s", "SM now", "accent"),
+    PlotSeries("memory_percent", "m", "memory", "warning"),
+    PlotSeries("gpu_memory_percent", "v", "GPU memory", "secondary"),
 )
 """All series; their letters are those of llload's flags. None has the colour of errors."""
 

@@ -14,7 +14,7 @@ from textual_plotext import PlotextPlot
 from ..history import Figure
 from ..wire import Point
 from . import glyphs
-from .charts import SERIES, Polyline, Series, polylines
+from .charts import SERIES, PlotSeries, Polyline, polylines
 
 TOP = 100.0
 TOP_MOST = 200.0
@@ -37,7 +37,7 @@ def _mean(points: Sequence[Point]) -> Point:
     return Point(points[-1].taken, *(mean(series.of) for series in SERIES))
 
 
-def top_of(points: Sequence[Point], shown: Sequence[Series]) -> float:
+def top_of(points: Sequence[Point], shown: Sequence[PlotSeries]) -> float:
     """Return the end of the scale: 100, unless a value is clearly above."""
     most = max((value for point in points for one in shown if (value := getattr(point, one.of)) is not None), default=0)
     return TOP if most <= 1.05 * TOP else min(TOP_MOST, 50.0 * -(-most // 50))
@@ -68,7 +68,7 @@ class Plot(PlotextPlot):
     DEFAULT_CSS = "Plot { width: 1fr; height: 1fr; }"
 
     points: tuple[Point, ...] = ()
-    shown: tuple[Series, ...] = SERIES
+    shown: tuple[PlotSeries, ...] = SERIES
     begin = end = 0.0
     here: float | None = None
 
@@ -81,7 +81,7 @@ class Plot(PlotextPlot):
         begin: float,
         end: float,
         *,
-        shown: Sequence[Series] = SERIES,
+        shown: Sequence[PlotSeries] = SERIES,
         here: float | None = None,
     ) -> None:
         """Draw these points. `begin`, `end`: Unix times of the left and the right edge. `here`: a mark at this time."""

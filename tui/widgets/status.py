@@ -28,7 +28,7 @@ class StatusState:
     """Note of the dashboard about marked rows."""
 
 
-class Status(Line):
+class StatusLine(Line):
     """The status line. A click on it shows all of it."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

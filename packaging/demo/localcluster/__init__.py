@@ -5,7 +5,7 @@ is the command line.
 """
 
 from .cluster import Cluster as Cluster
-from .cluster import Status as Status
+from .cluster import ClusterState as ClusterState
 from .cluster import running as running
 from .cluster import take_down as take_down
 from .errors import ClusterError as ClusterError

@@ -94,7 +94,7 @@ _KINDS = ("cgroup", "cgroup_v2", "accounting", "agents", "prometheus", "auth", "
 
 
 @dataclass(frozen=True)
-class Status:
+class ClusterState:
     """State of a cluster at one moment."""
 
     hosts_up: Mapping[str, bool]
@@ -269,7 +269,7 @@ class Cluster:
         """Return whether a host is running."""
         return namespaces.alive(self.name, self._host(node).name) is not None
 
-    def status(self) -> Status:
+    def status(self) -> ClusterState:
         """Return the state of hosts and nodes; without nodes if the controller does not answer within 5 s.
 
         A node that Slurm calls planned is shown as idle: Slurm uses that state for a moment after a job has waited.
@@ -281,7 +281,7 @@ class Cluster:
                 nodes = dict(line.replace(" planned", " idle").split() for line in said.splitlines())
             except NotDone:
                 pass  # leave the nodes empty
-        return Status({name: self.is_up(name) for name in self.hosts}, nodes)
+        return ClusterState({name: self.is_up(name) for name in self.hosts}, nodes)
 
     # ---- running things -----------------------------------------------------------------------------------------
 

@@ -64,7 +64,9 @@ def forward(name: str, argv: Sequence[str]) -> int:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         try:
             connection.connect(str(paths.run_dir(name) / _SOCKET))
-            return serial_lines.run(serial_lines.Line(connection.fileno()), [program, *argv], env=inside_env(), cwd="/")
+            return serial_lines.run(
+                serial_lines.SerialLine(connection.fileno()), [program, *argv], env=inside_env(), cwd="/"
+            )
         except (OSError, serial_lines.LineClosed):
             raise ClusterError(
                 f"the kernel of cluster {name} has ended; clear it with: cluster --name {name} down"
@@ -89,7 +91,7 @@ def hold(name: str) -> None:
     except ClusterError as error:
         (folder / _FAILED).write_text(str(error))
         return
-    free: queue.SimpleQueue[serial_lines.Line] = queue.SimpleQueue()
+    free: queue.SimpleQueue[serial_lines.SerialLine] = queue.SimpleQueue()
     for line in running.lines:
         free.put(line)
     with running, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
@@ -102,7 +104,7 @@ def hold(name: str) -> None:
             threading.Thread(target=_serve, args=(client, free), daemon=True).start()
 
 
-def _serve(client: socket.socket, free: queue.SimpleQueue[serial_lines.Line]) -> None:
+def _serve(client: socket.socket, free: queue.SimpleQueue[serial_lines.SerialLine]) -> None:
     with client:
         line = free.get()
         try:

@@ -49,7 +49,7 @@ class Root:
     release: str
     """Key of RELEASES. It may differ from the requested one: see rootfs.root_for."""
     slurm_version: str
-    """What `slurmctld -V` says, for example 26.05.5."""
+    """The version that `slurmctld -V` prints, for example 26.05.5."""
     python_version: str
     """Major and minor version of its python3, for example 3.13."""
     path: str

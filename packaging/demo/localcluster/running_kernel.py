@@ -39,7 +39,7 @@ class RunningKernel:
     """A kernel that runs, and its serial lines; as a context manager it is ended at the end."""
 
     def __init__(
-        self, version: str, lines_to: Sequence[serial_lines.Line], started: subprocess.Popen[bytes], log: Path
+        self, version: str, lines_to: Sequence[serial_lines.SerialLine], started: subprocess.Popen[bytes], log: Path
     ) -> None:
         self.version = version
         self.lines = lines_to
@@ -62,7 +62,7 @@ class RunningKernel:
         started = process.start(argv, log, theirs)
         for fd in theirs:
             os.close(fd)
-        running = cls(made.version, [serial_lines.Line(end.detach()) for end, _ in pairs], started, log)
+        running = cls(made.version, [serial_lines.SerialLine(end.detach()) for end, _ in pairs], started, log)
         threading.Thread(target=running._watch, daemon=True).start()
         try:
             for line in running.lines:

@@ -40,7 +40,7 @@ def message(kind: bytes, data: bytes = b"") -> bytes:
     return _HEAD.pack(kind, len(data)) + data
 
 
-class Line:
+class SerialLine:
     """One side of a serial line, or of a socket in its place."""
 
     def __init__(self, fd: int) -> None:
@@ -84,14 +84,14 @@ def serve(lines: int) -> None:
     for number in range(lines):
         fd = os.open(f"/dev/ttyS{number}", os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         tty.setraw(fd)
-        threads.append(threading.Thread(target=serve_line, args=(Line(fd),)))
+        threads.append(threading.Thread(target=serve_line, args=(SerialLine(fd),)))
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
 
-def serve_line(line: Line) -> None:
+def serve_line(line: SerialLine) -> None:
     """Serve one line until it is closed: LineClosed."""
     line.send(READY)
     while True:
@@ -102,7 +102,7 @@ def serve_line(line: Line) -> None:
             line.send(END, str(code).encode())
 
 
-def _serve_program(line: Line, request: dict) -> int:  # type: ignore[type-arg]
+def _serve_program(line: SerialLine, request: dict) -> int:  # type: ignore[type-arg]
     """Run one program to its end and return its exit code."""
     pid, stdin, outputs = _start(**request)
     pidfd = os.pidfd_open(pid)
@@ -179,7 +179,7 @@ def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, streams: Sequ
         os._exit(127)
 
 
-def _pass_on(fd: int, line: Line, kind: bytes) -> bool:
+def _pass_on(fd: int, line: SerialLine, kind: bytes) -> bool:
     """Send what a program wrote; return False at its end."""
     try:
         piece = os.read(fd, _PIECE)
@@ -203,7 +203,7 @@ def _write_all(fd: int, data: bytes) -> None:
 # ---- outside --------------------------------------------------------------------------------------------------------
 
 
-def run(line: Line, argv: Sequence[str], *, env: Mapping[str, str], cwd: str) -> int:
+def run(line: SerialLine, argv: Sequence[str], *, env: Mapping[str, str], cwd: str) -> int:
     """Run a program at the other side of the line with our streams, signals and terminal; return its exit code.
 
     SIGINT and SIGQUIT go to the program; a second one raises KeyboardInterrupt. Raises LineClosed.
@@ -222,12 +222,12 @@ def run(line: Line, argv: Sequence[str], *, env: Mapping[str, str], cwd: str) ->
                 _write_all(2 if kind == ERRORS else 1, data)
 
 
-def relay(client: socket.socket, line: Line) -> None:
+def relay(client: socket.socket, line: SerialLine) -> None:
     """Pass messages between a client and a line until the program has ended; a client that leaves ends it.
 
     Raises LineClosed if the line ends.
     """
-    theirs = Line(client.fileno())
+    theirs = SerialLine(client.fileno())
     try:
         request = theirs.receive()
     except LineClosed:
@@ -255,7 +255,7 @@ def relay(client: socket.socket, line: Line) -> None:
     sender.join()
 
 
-def _send_input(line: Line) -> None:
+def _send_input(line: SerialLine) -> None:
     with contextlib.suppress(LineClosed):
         while True:
             try:
@@ -268,7 +268,7 @@ def _send_input(line: Line) -> None:
 
 
 @contextlib.contextmanager
-def _signals_go_to(line: Line) -> Iterator[None]:
+def _signals_go_to(line: SerialLine) -> Iterator[None]:
     """Send our signals to the program; restore the handlers at the end."""
     counted: list[int] = []
 

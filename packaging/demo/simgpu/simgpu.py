@@ -61,7 +61,7 @@ COUNTERS = ("occupancy", "tensor", "dram", "fp64", "fp32", "fp16")
 """GPM counters that a workload may state; the others are unknown."""
 
 WANTS = ("want_sm", "want_dram", "want_util")
-"""What a process would use alone, in percent, if its neighbours slow it down (simwork.py)."""
+"""Counters of what a process would use alone, in percent, if its neighbours slow it down (simwork.py)."""
 
 CLASH = "clash"
 """Number of the kind of work that processes do badly next to each other (simwork.py); 0: none."""
@@ -147,7 +147,7 @@ class Client:
         self.want_sm, self.want_dram, self.want_util = (
             is_now if want is None else want for want, is_now in zip(wants, (self.sm, dram, busy), strict=True)
         )
-        """What it uses alone, in percent: of the SMs, of the DRAM's time, of its own time on the GPU."""
+        """Its use alone, in percent: of the SMs, of the DRAM's time, of its own time on the GPU."""
         self.clash = 0 if stopped else numbers.get(CLASH, 0)
 
 

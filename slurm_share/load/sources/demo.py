@@ -175,7 +175,7 @@ class Demo:
             notes=("a simulated cluster: no such nodes, users or jobs",),
         )
 
-    def _check_jobs(self, running: Iterable[_Job]) -> None:
+    def _check_jobs(self, running: Iterable[_DemoJob]) -> None:
         """Raise UsageError for a named job that does not run. Only the first survey checks: later it may have ended."""
         wanted, self._unchecked = self._unchecked, frozenset()
         if not wanted:
@@ -189,7 +189,7 @@ class Demo:
     def close(self) -> None:
         """Do nothing: the demonstration holds no resources."""
 
-    def _node(self, name: str, kind: _Kind, job: _Job | None, now: float) -> NodeLoad:
+    def _node(self, name: str, kind: _Kind, job: _DemoJob | None, now: float) -> NodeLoad:
         number = int(name.rpartition("-")[2])
         if self._count >= 10 and name == "c-2":
             return NodeLoad(name=name, slurm=_slurm_node(name, kind, None, down=True), why="down")
@@ -206,7 +206,7 @@ def _some(names: Sequence[int | str]) -> str:
 # --- Jobs -------------------------------------------------------------------------------------------------------------
 
 
-class _Job(Struct, frozen=True):
+class _DemoJob(Struct, frozen=True):
     id: int
     user: str
     work: _Work
@@ -246,7 +246,7 @@ def _groups(count: int) -> list[list[tuple[str, _Kind]]]:
     return groups
 
 
-def _job_of(number: int, group: Sequence[tuple[str, _Kind]], now: float) -> _Job | None:
+def _job_of(number: int, group: Sequence[tuple[str, _Kind]], now: float) -> _DemoJob | None:
     """Return the job that the group runs at this time; None: it is idle."""
     kind = group[0][1]
     period = 900.0 + 1800.0 * _noise(number, 1)
@@ -267,7 +267,7 @@ def _job_of(number: int, group: Sequence[tuple[str, _Kind]], now: float) -> _Job
     user = USER if number in (0, 1, 2) else users[int(_noise(number, cycle, 6) * len(users))]
     tasks = 1 if work is _IDLER else work.per_gpu * kind.gpus or max(1, kind.cpus // 2)
     lost = tasks // 2 if work.grows and age > 0.6 * life else 0
-    return _Job(
+    return _DemoJob(
         id=(number + 1) * 10_000 + cycle % 10_000,
         user=user,
         work=work,
@@ -279,7 +279,7 @@ def _job_of(number: int, group: Sequence[tuple[str, _Kind]], now: float) -> _Job
     )
 
 
-def _queued(job: _Job, group: Sequence[tuple[str, _Kind]]) -> QueuedJob:
+def _queued(job: _DemoJob, group: Sequence[tuple[str, _Kind]]) -> QueuedJob:
     kind, numbers = group[0][1], [name.rpartition("-")[2] for name, _ in group]
     nodes = group[0][0] if len(group) == 1 else f"{kind.prefix}-[{numbers[0]}-{numbers[-1]}]"
     triple = f"[{len(group)},{job.tasks},{max(1, kind.cpus // job.tasks)}]"
@@ -311,7 +311,7 @@ def _queued(job: _Job, group: Sequence[tuple[str, _Kind]]) -> QueuedJob:
 # --- Nodes ------------------------------------------------------------------------------------------------------------
 
 
-def _slurm_node(name: str, kind: _Kind, job: _Job | None, *, down: bool = False) -> SlurmNode:
+def _slurm_node(name: str, kind: _Kind, job: _DemoJob | None, *, down: bool = False) -> SlurmNode:
     state = "DOWN" if down else "IDLE" if job is None else "ALLOCATED"
     return SlurmNode(
         name=name,
@@ -348,7 +348,7 @@ def _time(kind: _Kind, running: float) -> float:
     return min(0.98 * kind.cpus, running)
 
 
-def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float, rich: bool) -> Snapshot:
+def _snapshot(name: str, number: int, kind: _Kind, job: _DemoJob | None, now: float, rich: bool) -> Snapshot:
     place = number * 31 + ord(name[0])
     taken = now - INTERVAL_S * _noise(place)
     uuids = [f"GPU-demo-{name}-{index}" for index in range(kind.gpus)]
@@ -452,7 +452,7 @@ def _snapshot(name: str, number: int, kind: _Kind, job: _Job | None, now: float,
     )
 
 
-def _progress(job: _Job, slot: int, now: float) -> TaskProgress | None:
+def _progress(job: _DemoJob, slot: int, now: float) -> TaskProgress | None:
     """Return the progress that the task's launcher would report: the mean over the last whole window. In each ten
     minutes, a run that packs its tasks pauses its last task for a minute and a half, and the other tasks on its GPU are
     faster."""
@@ -486,7 +486,7 @@ def _progress(job: _Job, slot: int, now: float) -> TaskProgress | None:
 
 
 def _gpu(
-    index: int, uuid: str, kind: _Kind, job: _Job | None, on_it: int, mib: int, now: float, phase: float, rich: bool
+    index: int, uuid: str, kind: _Kind, job: _DemoJob | None, on_it: int, mib: int, now: float, phase: float, rich: bool
 ) -> GpuLoad:
     """Return a GPU with `on_it` tasks, which have `mib` of its memory. `phase`: of the wave of its load, 0 to 1."""
     level = min(97.0, (0.0 if job is None else job.work.gpu_percent) * on_it)

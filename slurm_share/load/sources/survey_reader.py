@@ -68,7 +68,7 @@ class SlurmAnswers(Struct, frozen=True, kw_only=True):
 NO_FACTS = SlurmAnswers(taken=None, cluster=ClusterName("", ""), nodes={}, jobs=(), places=frozenset())
 
 
-class _Part(Struct, frozen=True, kw_only=True):
+class _SurveyPart(Struct, frozen=True, kw_only=True):
     """The part of Slurm's facts that a survey needs. It is made once for new facts, not for each survey."""
 
     facts: SlurmAnswers
@@ -128,7 +128,7 @@ class SurveyReader:
         self._hurries_until = -math.inf
         self._silent: frozenset[str] = frozenset()
         """Nodes without a snapshot in the last survey."""
-        self._part: _Part | None = None
+        self._part: _SurveyPart | None = None
         self._check_rights()
 
     def read(self, timeout_s: float) -> Survey:
@@ -169,7 +169,7 @@ class SurveyReader:
                 f"{self._needs}"
             )
 
-    def _check_there(self, part: _Part) -> None:
+    def _check_there(self, part: _SurveyPart) -> None:
         """Raise UsageError for named nodes and jobs that do not exist. Only the first survey checks: later a job may
         have ended."""
         facts = part.facts
@@ -285,11 +285,11 @@ class SurveyReader:
 
     # ---- which nodes ------------------------------------------------------------------------------------------------
 
-    def _chosen(self, facts: SlurmAnswers) -> _Part:
+    def _chosen(self, facts: SlurmAnswers) -> _SurveyPart:
         jobs = [job for job in facts.jobs if self._means(job)]
         nodes = self._nodes(facts, jobs)
         chosen = set(nodes)
-        return _Part(
+        return _SurveyPart(
             facts=facts,
             nodes=nodes,
             addresses={node: known.address for node in nodes if (known := facts.nodes.get(node)) and known.address},
@@ -318,7 +318,7 @@ class SurveyReader:
 
     # ---- snapshots --------------------------------------------------------------------------------------------------
 
-    def _snapshots(self, part: _Part, until: Deadline) -> SourceAnswer:
+    def _snapshots(self, part: _SurveyPart, until: Deadline) -> SourceAnswer:
         user = "" if self._everybody else self._user
         asked = tuple(node for node in part.nodes if node not in part.down)
         question = SourceRequest(
@@ -332,7 +332,7 @@ class SurveyReader:
             self._silent = frozenset(answer.silent)
         return SourceAnswer(snapshots=answer.snapshots, silent={**answer.silent, **part.down}, notes=answer.notes)
 
-    def _make_survey(self, part: _Part, answer: SourceAnswer) -> Survey:
+    def _make_survey(self, part: _SurveyPart, answer: SourceAnswer) -> Survey:
         facts = part.facts
         notes = [*answer.notes, *part.notes]
         age = self._clock() - self._facts_at

@@ -18,7 +18,7 @@ FAULT_WINDOW_S = 10.0
 """If several tasks on one GPU end by a CUDA fault within this time, the first of them is the cause."""
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class EndCause(Struct, frozen=True, kw_only=True):
     """How an attempt ended, and what caused it."""
 
     kind: EndKind
@@ -38,7 +38,7 @@ def judge(
     *,
     is_blind: bool,
     had: recover.AttemptMemory | None = None,
-) -> Verdict:
+) -> EndCause:
     """Return how a task ended that still counts as running. `gpus`: all GPUs of the node.
 
     Also records a CUDA fault, and takes a failed GPU out of service. `had`: what the attempt had in its slot; then no
@@ -56,17 +56,17 @@ def judge(
     is_moved = task.is_moving and not is_job_ending and kind in recover.MOVED_KINDS
     if is_moved:
         # A program that has saved its state may end with exit code 0.
-        return Verdict(kind="unfinished", reason=reason, had=had, is_moved=True)
+        return EndCause(kind="unfinished", reason=reason, had=had, is_moved=True)
     if kind == "device":
         kind, reason, returned = _judge_device(reason, facts, on, gpus)
-        return Verdict(kind=kind, reason=reason, had=had, returned=returned)
+        return EndCause(kind=kind, reason=reason, had=had, returned=returned)
     if is_slot:
-        return Verdict(kind=kind, reason=reason, had=had)
+        return EndCause(kind=kind, reason=reason, had=had)
     if kind in ("gpu memory", "gpu memory likely"):
         return _judge_memory(kind, reason, facts, task, had, room_mib, on)
     if kind in ("failed", "signal") and endings.is_fault(facts):
         return _judge_fault(kind, reason, facts, task, had, on)
-    return Verdict(kind=kind, reason=reason, had=had)
+    return EndCause(kind=kind, reason=reason, had=had)
 
 
 def _judge_memory(
@@ -77,31 +77,31 @@ def _judge_memory(
     had: recover.AttemptMemory,
     room_mib: int,
     on: Sequence[GpuState],
-) -> Verdict:
+) -> EndCause:
     """Return whether a task ran out of memory by its own need."""
     blamed = _outgrown(task, had, on)
     if blamed:
-        return Verdict(kind="neighbour's memory", reason=_blame_text(blamed), had=had)
+        return EndCause(kind="neighbour's memory", reason=_blame_text(blamed), had=had)
     if room_mib < 0 and not had.is_alone and _stayed_within(task, had) and not _had_its_grant(task, facts, on[0]):
         reason = f"other processes took memory of its GPU that was booked ({reason})"
-        return Verdict(kind="neighbour's memory", reason=reason, had=had)
-    return Verdict(kind=kind, reason=reason, had=had)
+        return EndCause(kind="neighbour's memory", reason=reason, had=had)
+    return EndCause(kind=kind, reason=reason, had=had)
 
 
 def _judge_fault(
     kind: EndKind, reason: str, facts: EndFacts, task: Attempt, had: recover.AttemptMemory, on: Sequence[GpuState]
-) -> Verdict:
+) -> EndCause:
     """Return whether a task caused the CUDA fault that ended it."""
     culprit = _culprit(task, facts, on)
     if culprit is not None:
         reason = f"a CUDA fault ended it; task {culprit} was the first that it ended ({reason})"
-        return Verdict(kind="neighbour's fault", reason=reason, had=had)
+        return EndCause(kind="neighbour's fault", reason=reason, had=had)
     gpu = on[0]
     if gpu.facts.is_mps and len(gpu.running) > 1 and not task.is_alone:
         # MPS does not show which client caused a fault: the first to end may be a victim, too.
         reason = f"a CUDA fault ended it, its own or a neighbour's ({reason})"
-        return Verdict(kind="neighbour's fault", reason=reason, had=replace(had, is_suspect=True))
-    return Verdict(kind=kind, reason=reason, had=had)
+        return EndCause(kind="neighbour's fault", reason=reason, had=replace(had, is_suspect=True))
+    return EndCause(kind=kind, reason=reason, had=had)
 
 
 def _judge_device(

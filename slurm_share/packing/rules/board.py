@@ -457,7 +457,7 @@ class Board:
         self._is_due = True
         return run
 
-    def _judge(self, run: Attempt, facts: EndFacts) -> tuple[blame.Verdict, recover.RetryDecision]:
+    def _judge(self, run: Attempt, facts: EndFacts) -> tuple[blame.EndCause, recover.RetryDecision]:
         """Return how an attempt ended that still counts as running, and what follows."""
         had = self.slots.had(run, facts.log_tail) if self._has_slots else None
         verdict = blame.judge(facts, run, self._gpus.values(), is_blind=self._is_blind, had=had)
@@ -801,7 +801,7 @@ class Board:
             gpu.closed_until_s, gpu.view = now_s + self.settings.warm_up_s, None
 
 
-def _again(run: Attempt, verdict: blame.Verdict, coming: recover.RetryDecision, now_s: float) -> Attempt:
+def _again(run: Attempt, verdict: blame.EndCause, coming: recover.RetryDecision, now_s: float) -> Attempt:
     """Return an ended task as one that waits for its next attempt."""
     again = run.again(now_s=now_s, tries=coming.tries)
     if verdict.is_moved or verdict.kind in endings.MEMORY_KINDS:

@@ -25,7 +25,8 @@ UNSEEN_LEARNED = 25
 
 
 class Learner:
-    """What one node of a run learns. Its caller tells the board's queue which families have news."""
+    """Learns sizes, loads and speeds of tasks on one node of a run. Its caller tells the board's queue which families
+    have news."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ _MAD_SIGMA = 1.4826
 
 
 class Level(NamedTuple):
-    """What a trial sets: the number of tasks at once, their sharing method, and a part of the multiprocessors."""
+    """The settings of a trial: the number of tasks at once, their sharing method, a part of the multiprocessors."""
 
     tasks: int
     sharing: SharingMethod

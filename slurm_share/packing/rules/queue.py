@@ -42,7 +42,7 @@ class Queue:
         """(seq, task), sorted."""
         self._next_seq = 0
         self._floors: dict[object, tuple[int, int]] = {}
-        """What `_same` returns -> the least need, and the memory that was too small."""
+        """Result of `_same` -> the least need, and the memory that was too small, in MiB."""
         self._dead = DeadTasks()
         self._views: tuple[WaitingView, ...] | None = ()
         self.retries = 0
@@ -166,7 +166,7 @@ class Queue:
 
 
 def _same(ask: TaskAsk) -> object:
-    """Return a value that is equal for tasks that need the same memory; without a key, the task's own number."""
+    """Return a key that tasks of equal memory needs have in common; if the command is not known, the task's number."""
     key: TaskKey | None = ask.key
     if key is None:
         return ask.task

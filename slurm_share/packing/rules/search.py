@@ -65,13 +65,13 @@ the part of the cores that is used (Pan 2021, Figure 2)."""
 LEAST_PERCENT = 10
 STEP_PERCENT = 5
 STP_SAME, ANTT_GAIN = 0.03, 0.90
-"""Of parts with aggregate speeds that differ by at most STP_SAME, one with so many times the mean slowdown wins."""
+"""A part with so many times the mean slowdown wins if the aggregate speeds differ by at most STP_SAME."""
 BAD_RATIO, BAD_WINDOWS = 1.25, 3
 """A slowdown of this multiple of the predicted one over so many windows shows that a part is too small."""
 
 
 class SearchTerms(Struct, frozen=True):
-    """What a search asks of a level: the difference between the kinds of search."""
+    """Figures by which a search judges levels: the difference between the kinds of search."""
 
     choice_ratio: float
     choice_errors: float
@@ -159,9 +159,9 @@ class Search:
         self.finished = 0
         """Tasks that were done during the search."""
         self.level = self.default
-        """What should run now."""
+        """The level that should run now."""
         self.pool: dict[Level, LevelRun] = {level_of(one): one for one in measured}
-        """What is known of each level: of this run, and of earlier ones if they agree with it."""
+        """Measured rates of each level: of this run, and of earlier ones if they agree with it."""
         self._known: SearchRun | None = None
         self._waiting: int | None = None
         self._trials = 0

@@ -76,7 +76,7 @@ class CleanedUp(Struct, frozen=True):
     problems: tuple[str, ...] = ()
     """Sentences for the job's output: what could not be ended or removed."""
     remains: tuple[UserRemains, ...] = ()
-    """What could not be ended or removed; the next hook continues."""
+    """Processes and files that could not be ended or removed; the next hook continues."""
     left: tuple[ProcessIdentity, ...] = ()
     """Processes that got SIGKILL and have not ended yet."""
     job_id: int | None = None

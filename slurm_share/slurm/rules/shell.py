@@ -73,7 +73,7 @@ def commands(text: str, *, fills: bool = True) -> tuple[ShellCommand, ...]:
 
     fills: replace variables by every value that the script can give them; else they stay as they are written.
     """
-    parser = _Parser()
+    parser = _ShellParser()
     parser.read(text, "", is_certain=True, to_stdout=True, depth=0)
     values = {name: tuple(dict.fromkeys(found)) for name, found in parser.values.items()}
     known = [each for one in parser.found for each in _resolved(one, values if fills else {})]
@@ -246,7 +246,7 @@ def _closing(text: str, at: int, opening: str, closing: str) -> int:
 # --- Commands --------------------------------------------------------------------------------------------------------
 
 
-class _Parser:
+class _ShellParser:
     """Collects commands, the names of functions, and the literal values of variables."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ class _Rank:
     wait: RankWaiting | None = None
     bye: Bye | None = None
     mismatch: CallMismatch | None = None
-    """What it has said at its end: its last collective calls differ from another rank's."""
+    """Its report at its end: its last collective calls differ from another rank's."""
     ended: RankEnded | None = None
     is_lost: bool = False
 
@@ -55,7 +55,7 @@ class _Rank:
 
 
 @dataclass
-class _Node:
+class _RunNode:
     name: str
     ranks: range
     address: str | None = None
@@ -81,10 +81,10 @@ class RunState:
     def __init__(self, run: str, nodes: Sequence[tuple[str, int]], start_s: float, *, keep_going: bool = False) -> None:
         """`nodes`: name and number of ranks of each. `keep_going`: the failure of a rank does not end the run."""
         self._run, self._start_s, self._keep_going = run, start_s, keep_going
-        self._nodes: list[_Node] = []
+        self._nodes: list[_RunNode] = []
         first = 0
         for name, count in nodes:
-            self._nodes.append(_Node(name, range(first, first + count)))
+            self._nodes.append(_RunNode(name, range(first, first + count)))
             first += count
         self._ranks = [_Rank(number) for number, node in enumerate(self._nodes) for _rank in node.ranks]
         self._outgoing: list[Record] = []

@@ -16,7 +16,7 @@ from ...spmd.names import END_GRACE_S, LOST_S
 from .. import rank_python
 from ..records import Outcome
 from ..rules import together
-from .rendezvous import Rendezvous, clause
+from .rendezvous import RendezvousClient, clause
 from .strategy import LauncherState
 
 CLOSE_S = 2.0
@@ -31,7 +31,7 @@ lost node, and longer than ranks get until SIGKILL."""
 class RankGroup:
     """The ranks of a node: it reports their starts and ends to the rendezvous process, and learns when the run ends."""
 
-    def __init__(self, shared: LauncherState, rendezvous: Rendezvous) -> None:
+    def __init__(self, shared: LauncherState, rendezvous: RendezvousClient) -> None:
         self.run, self.node, self.feeder, self.say = shared.run, shared.node, shared.feeder, shared.say
         self.running, self.starting = shared.running, shared.starting
         self.rendezvous = rendezvous
@@ -40,7 +40,7 @@ class RankGroup:
         self._begun: set[int] = set()
         """Ranks of which a start was requested."""
         self._first: str | None = None
-        """What ended the run, as a sentence; None: the run goes on."""
+        """The reason for the end of the run, as a sentence; None: the run goes on."""
         self._grace: Deadline | None = None
         """When remaining ranks get SIGTERM; None: not due."""
         self._last: Deadline | None = None

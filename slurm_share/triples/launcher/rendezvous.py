@@ -43,7 +43,7 @@ _SIOCGIFADDR = 0x8915
 """The ioctl for the IPv4 address of an interface (netdevice(7))."""
 
 
-class Rendezvous:
+class RendezvousClient:
     """The launcher's end of the pipes to the process. Only `setup` and `close` wait."""
 
     def __init__(self, node: Node, process: Stream, say: Callable[[str], None]) -> None:
@@ -127,7 +127,7 @@ class Rendezvous:
 
 def start(
     run: Run, node: Node, environ: Mapping[str, str], settings: Messages, say: Callable[[str], None]
-) -> tuple[Rendezvous, Node]:
+) -> tuple[RendezvousClient, Node]:
     """Start the process for the ranks of this node; return it, and the node with its addresses. Raises LaunchError.
 
     Call it while the loop's signals are blocked, so that the process survives a signal to the whole step.
@@ -140,7 +140,7 @@ def start(
         process = stream(argv, line_most=names.CONTROL_BYTES)
     except CommandError as error:
         raise LaunchError(f"{node.name} cannot start a process: {error}") from error
-    made = Rendezvous(node, process, say)
+    made = RendezvousClient(node, process, say)
     ready = made.setup(setup)
     ports = f"{setup.ports[0]}-{setup.ports[1]}" if setup.ports and ready.address else ""
     return made, replace(node, rendezvous=ready.name, address=ready.address, ports=ports)

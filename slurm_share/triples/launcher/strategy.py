@@ -32,7 +32,7 @@ from .watchdog import Watchdog
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from ...packing import TaskSpec
-    from .rendezvous import Rendezvous
+    from .rendezvous import RendezvousClient
 
 
 class LauncherState(Struct, frozen=True, kw_only=True):
@@ -63,7 +63,7 @@ class LauncherState(Struct, frozen=True, kw_only=True):
     watchdog: Watchdog | None
     """None: no task may be paused."""
     script: ScriptChoice
-    rendezvous: Rendezvous | None = None
+    rendezvous: RendezvousClient | None = None
     """None: the run has no ranks."""
     host: HostMemory = field(default_factory=HostMemory)
     running: dict[int, Attempt] = {}

@@ -26,7 +26,7 @@ from ...slurm.records import NodeKind
 from ..records import Distribution, Triple
 from ..run_folder import JOBS, MAP_SCRIPT, QUEUE, REDUCE_SCRIPT, RUN, SPECS, SUMMARY, WRITTEN
 from . import deal, moved
-from .submission import Wishes
+from .submission import SbatchOptions
 
 Item = tuple[str, ...]
 """The arguments of the mapper for one input."""
@@ -34,7 +34,7 @@ AppType = Literal["siso", "mimo"]
 NO_EXTENSION = "noext"
 
 
-class Naming(Struct, frozen=True):
+class OutputNames(Struct, frozen=True):
     """The naming of outputs after their inputs."""
 
     prefix: str = ""
@@ -48,12 +48,14 @@ class Naming(Struct, frozen=True):
         return f"{folder}{slash}{self.prefix}{base}{ending}"
 
 
-def items_of_files(files: Sequence[str], input_folder: str, output_folder: str, naming: Naming) -> tuple[Item, ...]:
+def items_of_files(
+    files: Sequence[str], input_folder: str, output_folder: str, naming: OutputNames
+) -> tuple[Item, ...]:
     """Return (input, output) for each file of a folder; `files` are paths below it."""
     return tuple((f"{input_folder}/{file}", f"{output_folder}/{naming.name(file)}") for file in files)
 
 
-def items_of_list(lines: Sequence[str], file: str, output_folder: str, naming: Naming) -> tuple[Item, ...]:
+def items_of_list(lines: Sequence[str], file: str, output_folder: str, naming: OutputNames) -> tuple[Item, ...]:
     """Return the arguments of each line of a list file, without empty lines. Raises UsageError."""
     items: list[Item] = []
     for number, line in enumerate(lines, 1):
@@ -75,7 +77,7 @@ def items_of_list(lines: Sequence[str], file: str, output_folder: str, naming: N
 # --- how many processes ----------------------------------------------------------------------------------------------
 
 
-class Split(Struct, frozen=True):
+class InputSplit(Struct, frozen=True):
     """The assignment of inputs to processes."""
 
     processes: int
@@ -99,7 +101,7 @@ def split(
     apptype: AppType,
     room: int | None,
     where: str,
-) -> Split:
+) -> InputSplit:
     """Assign `inputs` to processes.
 
     `room`: most processes at once in `where` (text for a note); None: not known. LLSC queues further processes; here
@@ -136,10 +138,10 @@ def split(
             notes.append(f"{where} has room for {processes} of {wanted} processes at once; these process all inputs")
     per_process = ndata if distribution == "block" and processes == wanted else None
     if apptype == "siso":
-        return Split(processes, None, distribution, per_process, triple, tuple(notes))
+        return InputSplit(processes, None, distribution, per_process, triple, tuple(notes))
     starts = min(inputs, wanted if ndata is not None else processes)
     groups = tuple(tuple(deal.part(inputs, starts, number, distribution, ndata)) for number in range(starts))
-    return Split(processes, groups, distribution, 1 if per_process else None, triple, tuple(notes))
+    return InputSplit(processes, groups, distribution, 1 if per_process else None, triple, tuple(notes))
 
 
 def _fitting(triple: Triple, inputs: int) -> Triple:
@@ -165,7 +167,7 @@ def pairs_text(items: Sequence[Item], group: Sequence[int]) -> str:
 # --- options of sbatch -----------------------------------------------------------------------------------------------
 
 
-class Wish(Wishes, frozen=True, kw_only=True):
+class MapSbatchOptions(SbatchOptions, frozen=True, kw_only=True):
     """The user's options for the scheduler.
 
     `constraint`: --cpuType. `gpus`: --gpuNameCount, NAME:COUNT for each process, or for each node of a triple.
@@ -198,13 +200,13 @@ class Request(Struct, frozen=True, kw_only=True):
     ndata: int | None
     distribution: str
     apptype: str
-    naming: Naming
+    naming: OutputNames
     subdir: bool
     extension: str | None
     keep: bool
     tempdir: str | None
     whatever: bool
-    wish: Wish
+    wish: MapSbatchOptions
     retries: int
     progress: str = ""
     """As in records.Run."""
@@ -226,12 +228,12 @@ def words(option: str, text: str) -> tuple[str, ...]:
         raise UsageError(f"{option}={shown(text)} cannot be split as by a shell ({error})") from error
 
 
-def _common(wish: Wish) -> list[str]:
+def _common(wish: MapSbatchOptions) -> list[str]:
     names = ("partition", "constraint", "reservation")
     return [f"--{name}={value}" for name in names if (value := getattr(wish, name)) is not None]
 
 
-def map_options(wish: Wish, processes: int, plugin: bool) -> tuple[str, ...]:
+def map_options(wish: MapSbatchOptions, processes: int, plugin: bool) -> tuple[str, ...]:
     """Return sbatch's options for a map without a triple: a Slurm task per process, on any node.
 
     `plugin`: sbatch has --share-gpu; without it, the launchers share GPUs by themselves.
@@ -247,7 +249,7 @@ def map_options(wish: Wish, processes: int, plugin: bool) -> tuple[str, ...]:
     )
 
 
-def reduce_options(wish: Wish, map_job: str, whatever: bool) -> tuple[str, ...]:
+def reduce_options(wish: MapSbatchOptions, map_job: str, whatever: bool) -> tuple[str, ...]:
     """Return sbatch's options for the reducer: one process after the map. `whatever`: also after a map that failed.
 
     Otherwise a failed map removes the reducer from the queue (--kill-on-invalid-dep).
@@ -272,7 +274,7 @@ def reducer_command(reducer: str, output_folder: str, redout: str, redargs: str)
 # --- room ------------------------------------------------------------------------------------------------------------
 
 
-def room(kinds: Iterable[NodeKind], partition: str | None, wish: Wish) -> int | None:
+def room(kinds: Iterable[NodeKind], partition: str | None, wish: MapSbatchOptions) -> int | None:
     """Return the number of processes for which a partition's nodes have cores, and GPUs if requested; None: not known.
 
     Several partitions: the largest number, because the job gets one of them. None: the default partition.
@@ -284,7 +286,7 @@ def room(kinds: Iterable[NodeKind], partition: str | None, wish: Wish) -> int | 
     )
 
 
-def _room_of(kinds: Sequence[NodeKind], wish: Wish) -> int:
+def _room_of(kinds: Sequence[NodeKind], wish: MapSbatchOptions) -> int:
     places: list[int] = []
     most: int | None = None
     for kind in kinds:

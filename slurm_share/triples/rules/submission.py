@@ -146,7 +146,7 @@ def check_options(options: Sequence[str]) -> None:
 # ---- Options of sbatch ----
 
 
-class Wishes(Struct, frozen=True, kw_only=True):
+class SbatchOptions(Struct, frozen=True, kw_only=True):
     """Options of llsub that become options of sbatch."""
 
     partition: str | None = None
@@ -177,14 +177,14 @@ _SBATCH = {
 }  # fmt: skip
 
 
-def said(directives: Sequence[Directive], wishes: Wishes) -> dict[str, str | None]:
+def said(directives: Sequence[Directive], wishes: SbatchOptions) -> dict[str, str | None]:
     """Return sbatch's options by long name. #SBATCH lines override options of llsub, and --options overrides both."""
     own = {name: getattr(wishes, field) for field, name in _SBATCH.items() if getattr(wishes, field) is not None}
     lines = {directive.name: directive.value for directive in directives}
     return own | lines | {one.name: one.value for one in parse_options(wishes.options, "--options")}
 
 
-def plain_options(wishes: Wishes) -> list[str]:
+def plain_options(wishes: SbatchOptions) -> list[str]:
     """Return the options of a job without a triple, which sbatch, salloc and srun share."""
     argv = [f"--{_SBATCH[field]}={getattr(wishes, field)}" for field in _SBATCH if getattr(wishes, field) is not None]
     if wishes.slots is not None:
@@ -196,17 +196,19 @@ def plain_options(wishes: Wishes) -> list[str]:
     return [*argv, *wishes.options]
 
 
-def effective(directives: Sequence[str], wishes: Wishes) -> Wishes:
+def effective(directives: Sequence[str], wishes: SbatchOptions) -> SbatchOptions:
     """Return the options of a job without a triple: a script's #SBATCH lines replace llsub's options, as at LLSC."""
     if not directives:
         return wishes
     try:
-        return Wishes(options=tuple(word for line in directives for word in split_words(line, "#SBATCH")))
+        return SbatchOptions(options=tuple(word for line in directives for word in split_words(line, "#SBATCH")))
     except UsageError:
-        return Wishes()  # sbatch names the mistake
+        return SbatchOptions()  # sbatch names the mistake
 
 
-def ordinary(script: str, name: str, directives: Sequence[str], wishes: Wishes) -> tuple[list[str], tuple[str, ...]]:
+def ordinary(
+    script: str, name: str, directives: Sequence[str], wishes: SbatchOptions
+) -> tuple[list[str], tuple[str, ...]]:
     """Return the command of a job without a triple, and notes. As at LLSC, #SBATCH lines replace llsub's options."""
     if directives:
         ignored = [option for field, option in _OWN.items() if getattr(wishes, field)]
@@ -225,7 +227,7 @@ exec srun --pty --cpu-bind=none --mem=0 ${gpus:+--gres=gpu:$gpus} "$@"
 now."""
 
 
-def interactive(wishes: Wishes, shell: str, *, whole: bool) -> list[str]:
+def interactive(wishes: SbatchOptions, shell: str, *, whole: bool) -> list[str]:
     """Return the command for a shell on one core of a node, or on a whole node."""
     login = [shell, "-l"]
     options = ["--nodes=1", "--ntasks=1", *plain_options(wishes)]
@@ -236,7 +238,7 @@ def interactive(wishes: Wishes, shell: str, *, whole: bool) -> list[str]:
 
 
 def triple_argv(
-    run: Run, folder: str, wishes: Wishes, directives: Sequence[Directive], asked: NodeRequest, *, plugin: bool
+    run: Run, folder: str, wishes: SbatchOptions, directives: Sequence[Directive], asked: NodeRequest, *, plugin: bool
 ) -> list[str]:
     """Return the command that submits a triple's job, one task per node, without options that #SBATCH lines have."""
     assert run.triple is not None
@@ -261,7 +263,7 @@ def triple_argv(
     return [*argv, *wishes.options, f"{folder}/{LAUNCH_SCRIPT}"]
 
 
-def again(argv: Sequence[str], wishes: Wishes, cwd: str) -> list[str]:
+def again(argv: Sequence[str], wishes: SbatchOptions, cwd: str) -> list[str]:
     """Return the scheduler command for another submission, with changed partition or time and further options.
 
     `cwd`: the folder of the first submission. A relative output file is below it, wherever this shell is.
@@ -328,7 +330,7 @@ def output_file(argv: Sequence[str], job: int, cwd: str) -> str | None:
     return name if name.startswith("/") else f"{cwd}/{name}"
 
 
-def directive_notes(name: str, directives: Sequence[Directive], wishes: Wishes) -> tuple[str, ...]:
+def directive_notes(name: str, directives: Sequence[Directive], wishes: SbatchOptions) -> tuple[str, ...]:
     """Return notes on options of llsub, and #SBATCH lines, that are ignored in a run with a triple."""
     said = {directive.name for directive in directives}
     beaten = [

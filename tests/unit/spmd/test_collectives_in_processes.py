@@ -14,7 +14,7 @@ import pytest
 from slurm_share.spmd.errors import PeerEnded
 
 ROUNDS = int(os.environ.get("LLSUB_TEST_ROUNDS", "9"))
-"""Of the slow test, each of about a second: by default one for each of KINDS. Acceptance takes 200."""
+"""Rounds of the slow test, each of about a second: by default one for each of KINDS. Acceptance takes 200."""
 
 RESULTS = """
 import numpy as np

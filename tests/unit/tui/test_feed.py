@@ -46,7 +46,7 @@ def look(count=0, *notes):
     say(wire.SurveyBegin(survey=survey, nodes=0, took_s=0.1)); say(wire.SurveyEnd())
 sys.stdin.readline()
 """
-"""Of a process that says what a test wants."""
+"""The program of a process that prints what a test wants."""
 
 
 class App:

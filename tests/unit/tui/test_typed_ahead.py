@@ -14,7 +14,7 @@ from slurm_share_tui.program import NOTES_MOST
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.widgets.filter_line import FilterLine
-from slurm_share_tui.widgets.status import Status
+from slurm_share_tui.widgets.status import StatusLine
 from slurm_share_tui.wire import Position, Seek
 from textual import events
 from textual.keys import _character_to_key
@@ -128,5 +128,5 @@ async def test_notes_leave_the_status_and_the_answer_of_the_filter_free(size: tu
         await until(pilot, lambda: len(app.screen.query("Toast")) == NOTES_MOST)
         await until(pilot, lambda: all(one.region.height for one in app.screen.query("Toast")))
         rack = app.screen.query_one("ToastRack").region
-        keep = [app.main_screen.query_one(FilterLine).region, app.main_screen.query_one(Status).region]
+        keep = [app.main_screen.query_one(FilterLine).region, app.main_screen.query_one(StatusLine).region]
         assert all(not one.overlaps(rack) for one in keep if one.height), (rack, keep)

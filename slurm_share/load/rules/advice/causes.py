@@ -28,7 +28,7 @@ class AdviceDraft(Struct, frozen=True):
     why: str = ""
     """For the verdicts of CAUSES, and for stay while threads wait: what is wrong, and what to do about it."""
     remedy: Remedy = ""
-    """What the next submission changes; empty: no option can change it."""
+    """The change in the next submission; empty: no option can change it."""
     threads: int = 0
     """Threads of a task, with the remedy threads."""
     surest: Confidence = "high"

@@ -14,10 +14,10 @@ from slurm_share.core.errors import UsageError
 from slurm_share.slurm.records import NodeKind
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import deal, mapreduce, submission
-from slurm_share.triples.rules.mapreduce import Folder, Naming, Split, Wish, split
+from slurm_share.triples.rules.mapreduce import Folder, InputSplit, MapSbatchOptions, OutputNames, split
 
 
-def sizes(made: Split, inputs: int) -> list[int]:
+def sizes(made: InputSplit, inputs: int) -> list[int]:
     """Inputs of each process, or of each start where one gets a file of pairs."""
     if made.groups is not None:
         return [len(group) for group in made.groups]
@@ -128,25 +128,25 @@ def test_every_input_is_somebodys_exactly_once_and_nobody_is_idle(
 @pytest.mark.parametrize(
     ("naming", "below", "expected"),
     [
-        (Naming(), "a.txt", "a.txt.out"),
-        (Naming(extension="csv", delimiter="-"), "a.txt", "a.txt-csv"),
-        (Naming(prefix="new_"), "x/y/a.txt", "x/y/new_a.txt.out"),
-        (Naming(extension="noext"), "a.txt", "a.txt"),
-        (Naming(prefix="p", extension="noext", delimiter="-"), "a", "pa"),
+        (OutputNames(), "a.txt", "a.txt.out"),
+        (OutputNames(extension="csv", delimiter="-"), "a.txt", "a.txt-csv"),
+        (OutputNames(prefix="new_"), "x/y/a.txt", "x/y/new_a.txt.out"),
+        (OutputNames(extension="noext"), "a.txt", "a.txt"),
+        (OutputNames(prefix="p", extension="noext", delimiter="-"), "a", "pa"),
     ],
 )
-def test_an_output_is_named_after_its_input(naming: Naming, below: str, expected: str) -> None:
+def test_an_output_is_named_after_its_input(naming: OutputNames, below: str, expected: str) -> None:
     assert naming.name(below) == expected
 
 
 def test_files_are_given_with_their_whole_paths() -> None:
-    items = mapreduce.items_of_files(["a b", "x/c"], "/in", "/out", Naming())
+    items = mapreduce.items_of_files(["a b", "x/c"], "/in", "/out", OutputNames())
     assert items == (("/in/a b", "/out/a b.out"), ("/in/x/c", "/out/x/c.out"))
 
 
 def test_a_lists_lines_are_words_and_a_single_one_gets_an_output() -> None:
     lines = ["3", "", "--batch=64  --rate='a b'", "data/x.txt", "  ", "in out"]
-    assert mapreduce.items_of_list(lines, "list", "/out", Naming()) == (
+    assert mapreduce.items_of_list(lines, "list", "/out", OutputNames()) == (
         ("3", "/out/3.out"),
         ("--batch=64", "--rate=a b"),
         ("data/x.txt", "/out/x.txt.out"),
@@ -156,7 +156,7 @@ def test_a_lists_lines_are_words_and_a_single_one_gets_an_output() -> None:
 
 def test_a_line_with_half_a_quote_is_refused_with_its_number() -> None:
     with pytest.raises(UsageError, match=r"line 2 of list .*No closing quotation"):
-        mapreduce.items_of_list(["a", "it's"], "list", "/out", Naming())
+        mapreduce.items_of_list(["a", "it's"], "list", "/out", OutputNames())
 
 
 def test_a_file_of_pairs_cannot_hold_blanks() -> None:
@@ -192,20 +192,20 @@ def kind(nodes: int, cpus: int, *, partition: str = "p", gpus: int = 0, **more: 
 @pytest.mark.parametrize(
     ("partition", "wish", "expected"),
     [
-        (None, Wish(), 32),
-        (None, Wish(slots=3), 9),
-        (None, Wish(slots=3, slots_type=3), 32),
-        (None, Wish(gpus="volta:1"), 8),
-        (None, Wish(gpus="1", slots=5), 5),
-        (None, Wish(gpus="h100:1"), None),
-        ("small", Wish(), 4),
-        ("small,p", Wish(), 32),
-        (None, Wish(constraint="big"), 16),
-        (None, Wish(constraint="big&x"), 32),
-        ("unknown", Wish(), None),
+        (None, MapSbatchOptions(), 32),
+        (None, MapSbatchOptions(slots=3), 9),
+        (None, MapSbatchOptions(slots=3, slots_type=3), 32),
+        (None, MapSbatchOptions(gpus="volta:1"), 8),
+        (None, MapSbatchOptions(gpus="1", slots=5), 5),
+        (None, MapSbatchOptions(gpus="h100:1"), None),
+        ("small", MapSbatchOptions(), 4),
+        ("small,p", MapSbatchOptions(), 32),
+        (None, MapSbatchOptions(constraint="big"), 16),
+        (None, MapSbatchOptions(constraint="big&x"), 32),
+        ("unknown", MapSbatchOptions(), None),
     ],
 )
-def test_room_is_counted_node_by_node(partition: str | None, wish: Wish, expected: int | None) -> None:
+def test_room_is_counted_node_by_node(partition: str | None, wish: MapSbatchOptions, expected: int | None) -> None:
     kinds = [
         kind(1, 16, gpus=4, features="big,x"),
         kind(2, 8, gpus=2),
@@ -216,7 +216,7 @@ def test_room_is_counted_node_by_node(partition: str | None, wish: Wish, expecte
 
 
 def test_options_of_the_two_jobs() -> None:
-    wish = Wish(
+    wish = MapSbatchOptions(
         partition="p", constraint="g6", reservation="r", gpus="volta:1", slots=4, slots_type=2, exclusive=True,
         share="2", options=("--time=5",),
     )  # fmt: skip
@@ -234,7 +234,7 @@ def test_options_of_the_two_jobs() -> None:
 
 @pytest.mark.parametrize(("kind", "of_map", "of_reduce"), [(1, 6, 1), (2, 6, 6), (3, 1, 6)])
 def test_slots_are_the_maps_or_the_reducers(kind: int, of_map: int, of_reduce: int) -> None:
-    wish = Wish(slots=6, slots_type=kind)
+    wish = MapSbatchOptions(slots=6, slots_type=kind)
     assert (wish.map_slots, wish.reduce_slots) == (of_map, of_reduce)
 
 

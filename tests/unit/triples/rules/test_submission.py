@@ -19,7 +19,7 @@ from slurm_share.slurm.records import NodeKind
 from slurm_share.triples.records import Run, Triple
 from slurm_share.triples.rules import fitting, submission
 from slurm_share.triples.rules.fitting import NodeRequest, Sharing
-from slurm_share.triples.rules.submission import Directive, Wishes
+from slurm_share.triples.rules.submission import Directive, SbatchOptions
 
 
 def kind(
@@ -120,7 +120,7 @@ def test_a_line_that_is_not_made_of_options_is_refused(line: str) -> None:
 
 def test_what_does_not_count_is_said_by_name() -> None:
     directives = submission.parse_directives(("-p gpu -N4 --gres=gpu:1",))
-    notes = submission.directive_notes("a.sh", directives, Wishes(partition="x", gpus="2", qos="y", slots=3))
+    notes = submission.directive_notes("a.sh", directives, SbatchOptions(partition="x", gpus="2", qos="y", slots=3))
     assert notes == (
         "a.sh has #SBATCH lines, which take precedence: -q, -g ignored",
         "#SBATCH lines of a.sh ignored, the triple sets it: --nodes",
@@ -131,7 +131,9 @@ def test_what_does_not_count_is_said_by_name() -> None:
 def test_why_a_line_is_left_out_is_true_of_it() -> None:
     directives = submission.parse_directives(("-D /tmp -o x.log -e x.err -N4 --exclusive -W",))
     logs = "logs are in the run's folder, and llsub -o sets the launchers' log"
-    assert [note.partition("ignored, ")[2] for note in submission.directive_notes("a.sh", directives, Wishes())] == [
+    assert [
+        note.partition("ignored, ")[2] for note in submission.directive_notes("a.sh", directives, SbatchOptions())
+    ] == [
         "tasks start where llsub was called: --chdir",
         f"{logs}: --error, --output",
         "the triple sets it: --exclusive, --nodes",
@@ -359,7 +361,7 @@ def test_nodes_that_options_choose(nodes: int, options: dict[str, str | None], l
 
 def test_options_of_the_last_word_count() -> None:
     lines = submission.parse_directives(["-w n1", "-C old", "-x n7"])
-    wishes = Wishes(constraint="own", qos="low", options=("-wn2", "--constraint=new"))
+    wishes = SbatchOptions(constraint="own", qos="low", options=("-wn2", "--constraint=new"))
     assert submission.said(lines, wishes) == {"nodelist": "n2", "constraint": "new", "exclude": "n7", "qos": "low"}
 
 
@@ -374,7 +376,7 @@ def test_a_number_of_the_users_is_not_computed() -> None:
 
 
 def words(
-    wishes: Wishes, grant: NodeRequest, *lines: str, plugin: bool = True, share: ShareRequest | None = None
+    wishes: SbatchOptions, grant: NodeRequest, *lines: str, plugin: bool = True, share: ShareRequest | None = None
 ) -> str:
     directives = submission.parse_directives(lines)
     argv = submission.triple_argv(run(share=share), "/home/x/LLSUB.1", wishes, directives, grant, plugin=plugin)
@@ -385,17 +387,17 @@ ENDS = " --output=/home/x/LLSUB.1/llsub-triple-mode-launch.log-%j /home/x/LLSUB.
 
 
 def test_a_triple_is_one_task_on_each_of_its_whole_nodes() -> None:
-    assert words(Wishes(), NodeRequest()) == (
+    assert words(SbatchOptions(), NodeRequest()) == (
         "sbatch --parsable --nodes=2 --ntasks=2 --ntasks-per-node=1 --exclusive --mem=0 --job-name=task.sh "
         "--comment=llsub [2,8,1]" + ENDS
     )
-    assert "--share-gpu" not in words(Wishes(), NodeRequest(), plugin=False, share=ShareRequest(4))
-    argv = submission.triple_argv(run(), "/x/50%j/LLSUB.1", Wishes(), (), NodeRequest(), plugin=False)
+    assert "--share-gpu" not in words(SbatchOptions(), NodeRequest(), plugin=False, share=ShareRequest(4))
+    argv = submission.triple_argv(run(), "/x/50%j/LLSUB.1", SbatchOptions(), (), NodeRequest(), plugin=False)
     assert "--output=/x/50%%j/LLSUB.1/llsub-triple-mode-launch.log-%j" in argv
 
 
 def test_a_share_on_some_gpus_is_not_exclusive() -> None:
-    found = words(Wishes(partition="p", time="5"), NodeRequest((("volta", 1),), 20), share=ShareRequest(8, 1024))
+    found = words(SbatchOptions(partition="p", time="5"), NodeRequest((("volta", 1),), 20), share=ShareRequest(8, 1024))
     assert found == (
         "sbatch --parsable --nodes=2 --ntasks-per-node=20 --gres=gpu:volta:1 --share-gpu=8,mem=1024M "
         "--job-name=task.sh --comment=llsub [2,8,1] --partition=p --time=5" + ENDS
@@ -403,7 +405,7 @@ def test_a_share_on_some_gpus_is_not_exclusive() -> None:
 
 
 def test_the_scripts_lines_win_over_llsubs_options_but_not_over_the_triple() -> None:
-    wishes = Wishes(partition="p", time="5", job_name="j", options=("--nice=5",))
+    wishes = SbatchOptions(partition="p", time="5", job_name="j", options=("--nice=5",))
     lines = ("-p other -t 7 -J own --mem=4G -N9 -n99 --gres=gpu:1 --share-gpu=8",)
     found = words(wishes, NodeRequest((("", 1),)), *lines, share=ShareRequest(8))
     assert "--nodes=2 --ntasks=2" in found
@@ -414,8 +416,8 @@ def test_the_scripts_lines_win_over_llsubs_options_but_not_over_the_triple() -> 
 
 def test_a_resumed_run_has_its_command_again_with_what_is_new() -> None:
     first = ["sbatch", "--partition=a", "--nodes=2", "x/launch.sh"]
-    assert submission.again(first, Wishes(), "/a") == first
-    fresh = submission.again(first, Wishes(partition="b", time="9", options=("-x", "n1")), "/a")
+    assert submission.again(first, SbatchOptions(), "/a") == first
+    fresh = submission.again(first, SbatchOptions(partition="b", time="9", options=("-x", "n1")), "/a")
     assert fresh == ["sbatch", "--nodes=2", "--partition=b", "--time=9", "-x", "n1", "x/launch.sh"]
 
 
@@ -439,13 +441,13 @@ def test_a_run_is_recorded_without_what_its_task_was_given_and_resumed_here_with
 def test_a_relative_output_file_of_a_resumed_run_is_where_it_was() -> None:
     """Slurm takes it from the folder of the shell that submits."""
     first = ["sbatch", "--output=mine.log", "x/launch.sh"]
-    assert submission.again(first, Wishes(), "/a") == [*first[:-1], "--chdir=/a", first[-1]]
+    assert submission.again(first, SbatchOptions(), "/a") == [*first[:-1], "--chdir=/a", first[-1]]
     for chosen in (("-D", "/b"), ("--output=/b/log",)):
-        assert "--chdir=/a" not in submission.again(first, Wishes(options=chosen), "/a")
+        assert "--chdir=/a" not in submission.again(first, SbatchOptions(options=chosen), "/a")
 
 
 def test_an_ordinary_job_is_submitted_as_llsc_does() -> None:
-    wishes = Wishes(slots=4, gpus="volta:1", partition="p", time="5", job_name="j")
+    wishes = SbatchOptions(slots=4, gpus="volta:1", partition="p", time="5", job_name="j")
     argv, notes = submission.ordinary("/x/a.sh", "a.sh", (), wishes)
     assert " ".join(argv) == (
         "sbatch --parsable --output=a.sh.log-%j --partition=p --time=5 --job-name=j --cpus-per-task=4 "
@@ -455,7 +457,7 @@ def test_an_ordinary_job_is_submitted_as_llsc_does() -> None:
     argv, notes = submission.ordinary("/x/a.sh", "a.sh", ("-n 4",), wishes)
     assert argv == ["sbatch", "--parsable", "/x/a.sh"]
     assert notes == ("a.sh has #SBATCH lines, which take precedence: -q, -T, -J, -s, -g ignored",)
-    assert submission.ordinary("/x/a.sh", "a.sh", ("-n 4",), Wishes())[1] == ()
+    assert submission.ordinary("/x/a.sh", "a.sh", ("-n 4",), SbatchOptions())[1] == ()
 
 
 # ---- the script ----

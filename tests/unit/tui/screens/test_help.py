@@ -20,7 +20,7 @@ from slurm_share_tui.screens.log import LogScreen
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.widgets.charts import SERIES
 from slurm_share_tui.widgets.filter_line import FilterLine
-from slurm_share_tui.widgets.status import Status
+from slurm_share_tui.widgets.status import StatusLine
 from slurm_share_tui.wire import Subject
 from textual.app import App
 from textual.containers import VerticalScroll
@@ -149,7 +149,7 @@ async def test_what_the_status_had_no_room_for_is_in_it(by: str) -> None:
         if by == "key":
             await pilot.press("question_mark")
         else:
-            await pilot.click(Status, offset=(3, 0))
+            await pilot.click(StatusLine, offset=(3, 0))
         await until(pilot, lambda: isinstance(app.screen, Help) and app.screen.is_mounted)
         text = str(app.screen.query_one("#help-text", Static).content)
         assert note.replace(" ", "") in "".join(text.split())
