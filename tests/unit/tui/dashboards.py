@@ -51,10 +51,12 @@ class Asks(App[None]):
 
 @asynccontextmanager
 async def running(app: App[Any], size: tuple[int, int] = (120, 40), **options: Any) -> AsyncIterator[Pilot[Any]]:
-    """Run the app without a terminal."""
+    """Run the app without a terminal, and draw its last screen."""
     async with app.run_test(size=size, **options) as pilot:
         await pilot.pause()
         yield pilot
+        if app.is_running and app.screen_stack:
+            screen_text(app)
 
 
 def screen_text(app: App[Any]) -> str:

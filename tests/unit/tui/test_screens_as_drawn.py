@@ -60,6 +60,11 @@ CASES = [
 """What, in how large a terminal, in which theme: without colours at the smallest size only."""
 
 
+@pytest.fixture
+def draws_only_what_a_test_looks_at() -> None:
+    """Let textual draw all that changes, as it does for a terminal."""
+
+
 @pytest.fixture(autouse=True)
 def the_same_everywhere(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Make the screens independent of the host and the user."""

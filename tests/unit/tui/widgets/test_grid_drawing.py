@@ -90,6 +90,11 @@ async def test_a_click_below_the_last_row_does_nothing() -> None:
 # --- Drawing ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def draws_only_what_a_test_looks_at() -> None:
+    """Let textual draw what has changed, as it does for a terminal."""
+
+
 async def test_only_lines_that_are_different_are_drawn_again() -> None:
     async with table() as (pilot, grid, _):
         await pilot.pause()
