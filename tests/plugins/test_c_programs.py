@@ -33,13 +33,22 @@ def test_the_tables_in_c_hold(program, c_program):
     assert result.returncode == 0, result.stderr[-4000:]
 
 
-def test_only_slurms_symbols_leave_the_plugin(tmp_path):
-    """slurmstepd maps the objects of all plugins into one process."""
+@pytest.fixture(scope="module")
+def build(tmp_path_factory):
+    """Build the plugin; return its folder and the command of make."""
     if not Path("/usr/include/slurm/spank.h").exists():
         pytest.skip("NOT TESTED: libslurm-dev is not installed")
-    subprocess.run(["make", "-s", "-C", PLUGINS, f"BUILD={tmp_path}"], check=True)
+    folder = tmp_path_factory.mktemp("plugin")
+    make = ["make", "-s", "-C", PLUGINS, f"BUILD={folder}"]
+    subprocess.run(make, check=True)
+    return folder, make
+
+
+def test_only_slurms_symbols_leave_the_plugin(build):
+    """slurmstepd maps the objects of all plugins into one process."""
+    folder, _ = build
     listing = subprocess.run(
-        ["nm", "-D", "--defined-only", tmp_path / "share_gpu.so"], capture_output=True, text=True, check=True
+        ["nm", "-D", "--defined-only", folder / "share_gpu.so"], capture_output=True, text=True, check=True
     )
     symbols = {line.split()[-1] for line in listing.stdout.splitlines()}
     assert symbols == {
@@ -55,11 +64,9 @@ def test_only_slurms_symbols_leave_the_plugin(tmp_path):
     }
 
 
-def test_installing_replaces_the_object_in_one_step(tmp_path):
+def test_installing_replaces_the_object_in_one_step(build, tmp_path):
     """A second install leaves no half-written or temporary file beside the object."""
-    if not Path("/usr/include/slurm/spank.h").exists():
-        pytest.skip("NOT TESTED: libslurm-dev is not installed")
-    install = ["make", "-s", "-C", PLUGINS, f"BUILD={tmp_path}/b", f"DESTDIR={tmp_path}/root", "install"]
+    install = [*build[1], f"DESTDIR={tmp_path}/root", "install"]
     subprocess.run(install, check=True)
     installed = tmp_path / "root/usr/lib/slurm-share/share_gpu.so"
     first = installed.stat().st_ino
