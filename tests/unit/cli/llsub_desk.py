@@ -59,12 +59,16 @@ def call(*words: str) -> int:
         return int(error.code or 0)
 
 
-def assert_refused(folder: Path, why: str, *words: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Check that llsub ends with 2 and a sentence for these words, and makes and submits nothing."""
+def assert_refused(
+    folder: Path, why: str, *words: str, capsys: pytest.CaptureFixture[str], said: list[str] | None = None
+) -> None:
+    """Check that llsub ends with 2 and a sentence for these words, and makes and submits nothing. `said`: gets it."""
     assert call(*words) == 2
     err = capsys.readouterr().err
     assert why in err
     assert "Traceback" not in err
+    if said is not None:
+        said.append(err.replace(str(folder), "FOLDER"))
     assert not list(folder.glob("LLSUB*"))
     assert submitted(folder) == []
 

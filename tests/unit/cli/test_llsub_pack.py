@@ -317,48 +317,50 @@ def test_a_program_that_is_no_script_has_no_lines(here: Path) -> None:
 # ---- what is refused ----
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        ("./plain.sh [1,auto]", "write --tasks FILE or --ntasks M too"),
-        ("./plain.sh [1,auto] --ntasks=9 --gpus-per-task=2", "gives each task whole GPUs; remove it"),
-        ("./plain.sh [1,auto] --ntasks=9 --distribution=block", "a run with trials places tasks when they start"),
-        ("./plain.sh [1,4] --compare-sharing", "write --tasks FILE or --ntasks M too"),
-        ("./plain.sh [1,4] --pack --ntasks=9 --compare-sharing", "--pack is for tasks that differ"),
-        ("./plain.sh [1,4] --ntasks=9 --share-gpu=2,sm=auto", "write --pack too, or sm=free"),
-        ("./plain.sh --share-gpu=2,sm=auto", "which needs a triple and --pack"),
-        ("-i --share-gpu=2,sm=auto", "and a shell is not a task"),
-        ("./plain.sh [1,4] --pack --share-gpu=2,sm=auto,sm=50", "sm= is written twice"),
-        ("./plain.sh [1,4] --pack --share-gpu=2,sm=auto,mps=off", "only MPS limits a task's multiprocessors"),
-        ("./plain.sh [auto,1] --pack", "auto is not a number of nodes"),
-        ("./plain.sh --pack", "--pack needs a triple"),
-        ("./plain.sh --gpu-mem=6G", "--gpu-mem needs a triple"),
-        ("./plain.sh [1,2] --gpu-mem=6G", "--gpu-mem needs --pack; write --pack too, or remove"),
-        ("./plain.sh [1,2] --keep-going", "--keep-going needs --pack"),
-        ("./plain.sh [1,2] --pack=lugg", "there is no policy lugg: the policies are gain, booked, exclusive, rr"),
-        ("./plain.sh [1,2] --pack lug", "must follow --pack with an equals sign: --pack=lug"),
-        ("./plain.sh [1,2] --pack --gpu-mem=0", "--gpu-mem= is a size like 8G or 800M, at most 16T"),
-        ("./plain.sh [1,2] --pack --gpus-per-task=0", "it must be 1 or more, and 0 is less"),
-        ("./plain.sh [1,2] --pack --gpus-per-task=300", "300 GPUs are more than any node has"),
-        ("./plain.sh [1,2] --pack --gpus-per-task=5", "a node of this job has 4 GPUs; write at most 4"),
-        ("./plain.sh [1,2] --pack --gpus-per-task=2 -g1", "a node of this job has 1 GPU; write at most 1"),
-        ("./plain.sh [1,2] --pack --share-gpu=mem=8G", "write --gpu-mem=8192M instead"),
-        ("./plain.sh [1,4] --pack --tasks=list --distribution=block", "--pack places tasks when they start"),
-        ("[1,2] --pack --tasks=bad.jsonl", "--tasks bad.jsonl: line 2 has the key gpumem"),
-        ("[1,2] --tasks=bad.jsonl", '--tasks bad.jsonl: line 1: "gpu_mem" needs --pack'),
-        ("[1,2] --pack --tasks=bad", "--tasks bad: line 2: --gpu-mem= is a size like 8G"),
-        ("[1,2] --pack --tasks=wide", "--tasks wide: line 2: it requests 9 GPUs, but a node of this job has 4"),
-        ("[9,auto] --pack --tasks=list", "[9,auto] asks for 9 nodes, and partition gpu has 3; write [3,auto]"),
-        ("[2,auto] --pack --tasks=list --local", "[2,auto] has 2 nodes; write [1,auto]"),
-    ],
+REFUSED = (
+    "./plain.sh [1,auto]",
+    "./plain.sh [1,auto] --ntasks=9 --gpus-per-task=2",
+    "./plain.sh [1,auto] --ntasks=9 --distribution=block",
+    "./plain.sh [1,4] --compare-sharing",
+    "./plain.sh [1,4] --pack --ntasks=9 --compare-sharing",
+    "./plain.sh [1,4] --ntasks=9 --share-gpu=2,sm=auto",
+    "./plain.sh --share-gpu=2,sm=auto",
+    "-i --share-gpu=2,sm=auto",
+    "./plain.sh [1,4] --pack --share-gpu=2,sm=auto,sm=50",
+    "./plain.sh [1,4] --pack --share-gpu=2,sm=auto,mps=off",
+    "./plain.sh [auto,1] --pack",
+    "./plain.sh --pack",
+    "./plain.sh --gpu-mem=6G",
+    "./plain.sh [1,2] --gpu-mem=6G",
+    "./plain.sh [1,2] --keep-going",
+    "./plain.sh [1,2] --pack=lugg",
+    "./plain.sh [1,2] --pack lug",
+    "./plain.sh [1,2] --pack --gpu-mem=0",
+    "./plain.sh [1,2] --pack --gpus-per-task=0",
+    "./plain.sh [1,2] --pack --gpus-per-task=300",
+    "./plain.sh [1,2] --pack --gpus-per-task=5",
+    "./plain.sh [1,2] --pack --gpus-per-task=2 -g1",
+    "./plain.sh [1,2] --pack --share-gpu=mem=8G",
+    "./plain.sh [1,4] --pack --tasks=list --distribution=block",
+    "[1,2] --pack --tasks=bad.jsonl",
+    "[1,2] --tasks=bad.jsonl",
+    "[1,2] --pack --tasks=bad",
+    "[1,2] --pack --tasks=wide",
+    "[9,auto] --pack --tasks=list",
+    "[2,auto] --pack --tasks=list --local",
 )
+
+
 def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
-    here: Path, capsys: pytest.CaptureFixture[str], words: str, why: str
+    here: Path, capsys: pytest.CaptureFixture[str], golden: Any
 ) -> None:
     (here / "bad.jsonl").write_text('{"run": "a", "gpu_mem": "6G"}\n{"run": "b", "gpumem": "6G"}\n')
     (here / "bad").write_text("a\n#LLSUB --gpu-mem=0\nb\n")
     (here / "wide").write_text("#LLSUB --gpus-per-task=9\na\n")
-    assert_refused(here, why, *words.split(), capsys=capsys)
+    said = []
+    for words in REFUSED:
+        assert_refused(here, "llsub: ", *words.split(), capsys=capsys, said=said)
+    golden("refused.txt", "".join(f"llsub {words}\n  {one}" for words, one in zip(REFUSED, said, strict=True)))
 
 
 def test_auto_where_sinfo_does_not_answer_is_refused_with_a_triple_that_works(
