@@ -116,74 +116,71 @@ def test_a_large_run_has_a_log_for_each_process(here: Path, more: int, logs: str
     assert run_of(here).logs == logs
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (("./task.sh", "[0,8]"), "the number of nodes is 1 to"),
-        (("./gone.sh", "[1,8]"), "No such file"),
-        (("./list", "[1,8]"), "chmod +x ./list"),
-        (("./task.sh", "[9,8]"), "[9,8] asks for 9 nodes, and partition gpu has 3; write [3,8]"),
-        (("./task.sh", "[9000,4000]"), "[9000,4000] has 36000000 processes, but a run has at most 10000000"),
-        (("./task.sh", "[1,8]", "--options=--array=1-4"), "--options: --array conflicts with a triple"),
-        (("./task.sh", "[1,8]", "--options", "--array=1-4"), "as in --options='--nice=5'"),
-        (("./task.sh", "[1,8]", "--ntasks=10000001"), "10000001 is more than 10000000"),
-        (("./task.sh", "[1,8]", "--ntasks=" + "9" * 5000), "is more than 10000000"),
-        (("", "[1,8]"), "the script's name is empty"),
-        (("./dos.sh", "[1,8]"), "DOS line ends"),
-        (("./task.sh", "[1,8]", "--tasks=/dev/zero"), "neither a file nor a pipe"),
-        (("./task.sh", "[1,8]", "--", "\udcff"), "the argument '\\udcff' is not UTF-8"),
-        (("./task.sh", "[1,8]", "-J", "caf\udce9"), "is not UTF-8"),
-        (("./\udcff.sh", "[1,8]"), "is not UTF-8"),
-        (("./task.sh", "[1,8]", "-g", "5"), "no node of partition gpu has gpu:5"),
-        (("./task.sh", "[1,8]", "-g", "volta:1"), "no node of partition gpu has gpu:volta:1"),
-        (
-            ("./task.sh", "[1,8]", "-q", "gpuu"),
-            "there is no partition gpuu: the partitions are gpu, plain; did you mean gpu?",
-        ),
-        (("./task.sh", "[1,8]", "--share-gpu=1", "-g2"), "has room for 2 processes, but [1,8] has 8"),
-        (("./task.sh", "[1,8]", "--share-gpu=x"), "not in the valid form"),
-        (("./task.sh", "[1,8]", "extra"), "write arguments of the script after --"),
-        (("[1,8]", "./task.sh"), "./task.sh comes after the triple; write the script before it: llsub SCRIPT [1,8]"),
-        (("./task.sh", "[1,", "8]"), "the ] is missing, perhaps because of a blank"),
-        (("./task.sh", "[1,8]", "--ntasks=5", "--tasks=list"), "write one of them"),
-        (("./task.sh", "[1,8]", "--tasks=."), "it is a folder; write a file with a task on each line, such as the"),
-        (("./task.sh", "[1,8]", "--dryrun"), "there is no option --dryrun; did you mean --dry-run?"),
-        (("./task.sh", "[1,8]", "--tasks=gone"), "--tasks gone: cannot read it (No such file"),
-        (("./task.sh", "[1,8]", "--tasks=holes"), "line 2 is empty"),
-        (("./task.sh", "[1,8]", "--ntasks=0"), "--ntasks: it must be 1 or more, and 0 is less"),
-        (("./task.sh", "[1,8]", "--ntasks=-2"), "--ntasks: it must be 1 or more, and -2 is less"),
-        (("./task.sh", "[1,8]", "-g", "0"), "-g 0: write 1 GPU or more, or leave -g away"),
-        (
-            ("./task.sh", "[1,8]", "--max-failures=0"),
-            "--max-failures 0: write the number of failed tasks that stops the run",
-        ),
-        (("./task.sh", "--max-failures=1"), "--max-failures needs a triple"),
-        (("./task.sh", "[1,8]", "--retries=-1"), "--retries: it must be 0 or more, and -1 is less"),
-        (("./task.sh", "[1,8]", "--retries=x"), "x is not a whole number"),
-        (("./task.sh", "[1,8]", "--options='x"), "No closing quotation"),
-        (("./task.sh", "[2,8]", "--local"), "write [1,8]"),
-        (("./task.sh", "--local"), "--local needs a triple"),
-        (("./task.sh", "--ntasks=4"), "--ntasks needs a triple"),
-        (("[1,8]",), "write a script before it"),
-        ((), "there is no script: write one"),
-        (("--resume", "LLSUB.9"), "LLSUB.9"),
-        (("--watch",), "there is no LLSUB.<n>"),
-        (("./task.sh", "-i"), "-i takes no script"),
-        (("-i", "--", "x"), "-i takes no script, no triple and no arguments; remove x"),
-        (("./task.sh", "[1,2]", "--tasks", ""), "--tasks has an empty value"),
-        (("--watch", "--resume", "LLSUB.1"), "--watch and --resume are two requests"),
-        (("./task.sh", "[1,2]", "--options=--share-gpu=foo"), "--options: --share-gpu=foo is not in the valid form"),
-        (("./task.sh", "[1,2]", "--share-gpu=foo"), "--share-gpu=foo is not in the valid form"),
-    ],
-)
+REFUSED: list[tuple[str, ...]] = [
+    ("./task.sh", "[0,8]"),
+    ("./gone.sh", "[1,8]"),
+    ("./list", "[1,8]"),
+    ("./task.sh", "[9,8]"),
+    ("./task.sh", "[9000,4000]"),
+    ("./task.sh", "[1,8]", "--options=--array=1-4"),
+    ("./task.sh", "[1,8]", "--options", "--array=1-4"),
+    ("./task.sh", "[1,8]", "--ntasks=10000001"),
+    ("./task.sh", "[1,8]", "--ntasks=" + "9" * 5000),
+    ("", "[1,8]"),
+    ("./dos.sh", "[1,8]"),
+    ("./task.sh", "[1,8]", "--tasks=/dev/zero"),
+    ("./task.sh", "[1,8]", "--", "\udcff"),
+    ("./task.sh", "[1,8]", "-J", "caf\udce9"),
+    ("./\udcff.sh", "[1,8]"),
+    ("./task.sh", "[1,8]", "-g", "5"),
+    ("./task.sh", "[1,8]", "-g", "volta:1"),
+    ("./task.sh", "[1,8]", "-q", "gpuu"),
+    ("./task.sh", "[1,8]", "--share-gpu=1", "-g2"),
+    ("./task.sh", "[1,8]", "--share-gpu=x"),
+    ("./task.sh", "[1,8]", "extra"),
+    ("[1,8]", "./task.sh"),
+    ("./task.sh", "[1,", "8]"),
+    ("./task.sh", "[1,8]", "--ntasks=5", "--tasks=list"),
+    ("./task.sh", "[1,8]", "--tasks=."),
+    ("./task.sh", "[1,8]", "--dryrun"),
+    ("./task.sh", "[1,8]", "--tasks=gone"),
+    ("./task.sh", "[1,8]", "--tasks=holes"),
+    ("./task.sh", "[1,8]", "--ntasks=0"),
+    ("./task.sh", "[1,8]", "--ntasks=-2"),
+    ("./task.sh", "[1,8]", "-g", "0"),
+    ("./task.sh", "[1,8]", "--max-failures=0"),
+    ("./task.sh", "--max-failures=1"),
+    ("./task.sh", "[1,8]", "--retries=-1"),
+    ("./task.sh", "[1,8]", "--retries=x"),
+    ("./task.sh", "[1,8]", "--options='x"),
+    ("./task.sh", "[2,8]", "--local"),
+    ("./task.sh", "--local"),
+    ("./task.sh", "--ntasks=4"),
+    ("[1,8]",),
+    (),
+    ("--resume", "LLSUB.9"),
+    ("--watch",),
+    ("./task.sh", "-i"),
+    ("-i", "--", "x"),
+    ("./task.sh", "[1,2]", "--tasks", ""),
+    ("--watch", "--resume", "LLSUB.1"),
+    ("./task.sh", "[1,2]", "--options=--share-gpu=foo"),
+    ("./task.sh", "[1,2]", "--share-gpu=foo"),
+]
+
+
 def test_a_mistake_is_a_sentence_and_2_and_nothing_is_made(
-    here: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], why: str
+    here: Path, capsys: pytest.CaptureFixture[str], golden: Any
 ) -> None:
     (here / "list").write_text("a\n")
     (here / "holes").write_text("a\n\nb\n")
     (here / "dos.sh").write_text("#!/bin/sh\r\n")
     (here / "dos.sh").chmod(0o755)
-    assert_refused(here, why, *words, capsys=capsys)
+    said = []
+    for words in REFUSED:
+        assert_refused(here, "llsub: ", *words, capsys=capsys, said=said)
+    asked = [" ".join(words)[:100].encode(errors="backslashreplace").decode() for words in REFUSED]
+    golden("mistakes.txt", "".join(f"llsub {words}\n  {one}" for words, one in zip(asked, said, strict=True)))
 
 
 def test_an_unwritable_folder_is_a_sentence(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
