@@ -191,9 +191,10 @@ def read_done(folder: Path, run: Run, *, before_start: str | None = None) -> Don
 
 
 def read_before(folder: Path, run: Run) -> tuple[DoneTasks, dict[int, Ended]]:
-    """Return the tasks that are done, and task -> its last attempt if that ran out of GPU memory. Raises StateError.
+    """Return the tasks that are done, and task -> its last attempt that ran out of GPU memory. Raises StateError.
 
-    Both are empty for ranks that start together, which all run again.
+    An attempt after it that was killed, or failed for another reason, does not show that the task needs less. Both are
+    empty for ranks that start together, which all run again.
     """
     done = bytearray(run.tasks)
     if run.together:
@@ -204,11 +205,10 @@ def read_before(folder: Path, run: Run) -> tuple[DoneTasks, dict[int, Ended]]:
         if ended.outcome == "done":
             done[ended.task] = 1
             out_of_memory.pop(ended.task, None)
-        elif ended.outcome == "gpu memory":
-            if not done[ended.task] and (known is None or ended.started >= known.started):
-                out_of_memory[ended.task] = ended
-        elif ended.outcome != "given up" and known is not None and ended.started >= known.started:
-            del out_of_memory[ended.task]
+        elif (
+            ended.outcome == "gpu memory" and not done[ended.task] and (known is None or ended.started >= known.started)
+        ):
+            out_of_memory[ended.task] = ended
     return DoneTasks(done), out_of_memory
 
 

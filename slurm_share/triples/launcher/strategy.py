@@ -53,7 +53,7 @@ class LauncherState(Struct, frozen=True, kw_only=True):
     specs: Sequence[TaskSpec]
     """The requests of each task of a packed run; empty: all tasks request the same."""
     out_of_memory: Mapping[int, Ended]
-    """The last attempt of tasks that ran out of GPU memory in earlier jobs."""
+    """Task that is not done -> its last attempt that ran out of GPU memory in earlier jobs."""
     was_here: bool
     """True: logs of an earlier job may exist and are appended to."""
     say: Callable[[str], None]

@@ -49,13 +49,13 @@ def test_what_is_done_before_a_start(tmp_path: Path) -> None:
 
 
 def test_what_ran_out_of_memory_before(tmp_path: Path) -> None:
-    lines = [ended(0, "gpu memory"), ended(0), ended(1, "gpu memory"), ended(1, "failed"), ended(2, "failed")]
+    lines = [ended(0, "gpu memory"), ended(0), ended(1, "gpu memory"), ended(1, "unfinished"), ended(2, "failed")]
     lines += [ended(2, "gpu memory", why="first"), ended(2, "gpu memory", why="last"), ended(3)]
     lines += [ended(2, "given up")]  # it had no attempt
     write(tmp_path, "p0-p1_a", b"".join(map(run_folder.render_ended, lines)))
     done, out_of_memory = read_before(tmp_path, RUN)
     assert [task for task in range(6) if task in done] == [0, 3]
-    assert {task: one.why for task, one in out_of_memory.items()} == {2: "last"}
+    assert {task: one.why for task, one in out_of_memory.items()} == {1: "", 2: "last"}
 
 
 def test_a_file_that_cannot_be_read_is_no_empty_one(tmp_path: Path) -> None:
