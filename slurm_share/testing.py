@@ -22,7 +22,16 @@ from .triples import Run, run_folder
 def make_run_folder(folder: Path, jobs: Sequence[int]) -> Path:
     """Make the folder of a run with one task that was submitted as `jobs`, and return it."""
     folder.mkdir()
-    run = Run(name="true", command=("/bin/true",), cwd="/", triple=None, processes=1, tasks=1)
+    run = Run(
+        id=folder.name,
+        folder=str(folder),
+        name="true",
+        command=("/bin/true",),
+        cwd="/",
+        triple=None,
+        processes=1,
+        tasks=1,
+    )
     (folder / run_folder.RUN).write_bytes(run_folder.render_run(run))
     (folder / run_folder.JOBS).write_text("".join(f"{job} 1795271308\n" for job in jobs), encoding="ascii")
     return folder

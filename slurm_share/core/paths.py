@@ -94,10 +94,6 @@ class Paths(Struct, frozen=True):
         """Return the folder of a job in its user's; root's, 0711."""
         return self.user_of(uid) / names.JOBS_FOLDER / str(job_id)
 
-    def earlier_user_job(self, job_id: int) -> Path:
-        """Return the place of `user_job` in an earlier release, for jobs that run during an upgrade."""
-        return self.user / names.JOBS_FOLDER / str(job_id)
-
     def slot_files(self, job_id: int, uid: int) -> Path:
         """Return the folder of a job's leases; root's, 0711, with files of the user's, 0600."""
         return self.user_job(job_id, uid) / names.SLOTS_FOLDER

@@ -428,7 +428,7 @@ class Simulation:
             rates.is_reported = True
             if rate != rates.reported:
                 rates.reported = rate
-                self._node_of(attempt).board.rate_task(attempt.task.task, rate, self._now)
+                self._node_of(attempt).board.rate_task(attempt.task.task, rate)
 
     def _restart_rates(self, gpu: SimGpu) -> None:
         gpu.epoch += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from ..core.records import MPS_CLIENTS_MIN
 from ..node.records import Gpu
@@ -110,8 +110,8 @@ class Estimate(Struct, frozen=True, kw_only=True):
     """Largest memory with which such a task ran out of memory."""
     was_done: bool = False
     """A run of this command was done, on any GPU model."""
-    text: str = field(default="", name="words")
-    """Explanation: "largest of 12 runs of this command, +4 %". Journals keep the name of earlier versions."""
+    text: str = ""
+    """Explanation: "largest of 12 runs of this command, +4 %"."""
 
 
 class Tries(Struct, frozen=True):
@@ -404,8 +404,8 @@ class PackView(Struct, frozen=True, kw_only=True):
     """By the task's number."""
     waiting: tuple[WaitingView, ...] = ()
     """In the order of submission, at most `window`."""
-    free_workers: int = field(name="seats")
-    """Number of further tasks for which there are cores and a log. Journals keep the name of earlier versions."""
+    free_workers: int
+    """Number of further tasks for which there are cores and a log."""
     settings: PackSettings = PackSettings()
     last_gpu: int = -1
     """Index of the GPU of the last start, for `rr`."""

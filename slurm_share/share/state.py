@@ -230,8 +230,7 @@ def expect_plugin(paths: Paths, job_id: int) -> None:
 
 
 def was_plugin_loaded(paths: Paths, job_id: int) -> bool | None:
-    """Return whether a step of the job loaded the plugin on this node; None: its Prolog made no plan, or was of an
-    earlier release."""
+    """Return whether a step of the job loaded the plugin on this node; None: its Prolog made no plan."""
     try:
         return os.lstat(paths.loaded(job_id)).st_size > 0
     except OSError:
@@ -253,7 +252,6 @@ def remove_job(paths: Paths, job_id: int) -> tuple[str, ...]:
     users = user_folder.read_uids(paths)
     for folder in (
         *(paths.user_job(job_id, uid) for uid in users),
-        paths.earlier_user_job(job_id),
         paths.job(job_id),
     ):
         try:

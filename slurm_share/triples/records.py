@@ -98,9 +98,9 @@ class Run(Struct, frozen=True, kw_only=True):
     version: int = 1
     id: str = ""
     """Random text. It stays when the folder is renamed, moved or copied, and another run in its place has another one.
-    Empty: a run of an earlier release."""
+    Empty: its folder is not made yet."""
     folder: str = ""
-    """Absolute path of the folder when its scripts were last written; empty: not recorded."""
+    """Absolute path of the folder when its scripts were last written; empty: it is not made yet."""
     kind: Literal["llsub", "llmapreduce"] = "llsub"
     name: str
     """Base name of the script, with which the names of its logs begin."""
@@ -121,7 +121,7 @@ class Run(Struct, frozen=True, kw_only=True):
     max_failures: int | None = None
     """Number of failed tasks that stops the run: nothing more starts, running tasks go on. None: no limit."""
     max_failures_written: str = ""
-    """That number as written, which may be a percentage of the tasks; empty: not recorded."""
+    """That number as written, which may be a percentage of the tasks; empty: no limit."""
     share: ShareRequest | None = None
     """The value of --share-gpu. On a node without a plan, the launcher implements it as far as possible."""
     is_share_computed: bool = False
@@ -136,7 +136,7 @@ class Run(Struct, frozen=True, kw_only=True):
     scheduler: tuple[str, ...] = ()
     """The sbatch command that submitted the run; empty: it is without Slurm."""
     called: tuple[str, ...] = ()
-    """The arguments of llsub; empty: not recorded."""
+    """The arguments of llsub; empty: a run of llmapreduce."""
     tasks_file: str = ""
     """The file of --tasks as written; `-`: standard input. Empty: there is none, or it was not recorded."""
     other_lines: tuple[int, ...] | None = ()

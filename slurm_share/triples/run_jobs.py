@@ -44,7 +44,7 @@ def is_of_run(job: QueuedJob, folder: Path, run: Run, known: Collection[int], *,
         other = run_folder.read_run(place)
     except StateError:
         return job.job_id in known or (copies and str(place) == run.folder)
-    if run.id and other.id == run.id:
+    if other.id == run.id:
         return copies and job.job_id in known
     if job.job_id in _read_known(place):
         return False
@@ -54,7 +54,7 @@ def is_of_run(job: QueuedJob, folder: Path, run: Run, known: Collection[int], *,
 def find_original(job: QueuedJob, folder: Path, run: Run) -> Path | None:
     """Return the folder of a queued job if `folder` is a copy of it; None: it is another run, or `folder` itself."""
     place = Path(job.script).parent
-    if not run.id or place == folder or run_folder.is_same(place, folder):
+    if place == folder or run_folder.is_same(place, folder):
         return None
     try:
         return place if run_folder.read_run(place).id == run.id else None

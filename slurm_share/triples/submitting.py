@@ -270,11 +270,9 @@ def _why_not_now(job: QueuedJob, folder: Path, run: Run) -> str:
 def _in_place(folder: Path, run: Run, output: Output, *, dry_run: bool) -> Run:
     """Return the run in its present folder, for which its files are written again if it was renamed or moved."""
     recorded = run.folder
-    if not recorded or run_folder.is_same(Path(recorded), folder):
+    if run_folder.is_same(Path(recorded), folder):
         return run
     new = moved.run_in(run, recorded, str(folder), os.path.exists)
-    if not new.id:
-        new = run_files.identified(new, folder)
     if not dry_run:
         run_files.move(folder, run, new)
     sentence = moved.moved_text(new, recorded)

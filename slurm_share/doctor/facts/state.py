@@ -91,7 +91,7 @@ def _folders(paths: Paths) -> tuple[tuple[int, float], ...]:
     """Return the jobs that have a folder of root's or a users' one, with the time of its last change."""
     found: dict[int, float] = {}
     users = [paths.user_job(0, uid).parent for uid in user_folder.read_uids(paths)]
-    for jobs in (paths.earlier_user_job(0).parent, *users, paths.jobs):
+    for jobs in (*users, paths.jobs):
         try:
             for one in os.scandir(jobs):
                 if (number := numbers.whole(one.name, numbers.UINT32_MOST)) is not None:

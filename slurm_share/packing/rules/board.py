@@ -310,7 +310,7 @@ class Board:
         for gpu in self._on(run):
             gpu.view = None
 
-    def rate_task(self, task: int, rate: Rate | None, now_s: float) -> None:
+    def rate_task(self, task: int, rate: Rate | None) -> None:
         """Record the rate of a running task since its neighbours last changed; None: not known."""
         run = self._running.get(task)
         if run is None or self._has_slots:

@@ -239,7 +239,7 @@ class Strategy(ABC):
 
     def rated(self, task: Attempt, rate: Rate | None) -> None:
         """Record the rate of a running task since its neighbours last changed; None: not known yet."""
-        self.board.rate_task(task.task, rate, self.now())
+        self.board.rate_task(task.task, rate)
 
     @property
     def levels(self) -> tuple[LevelRun, ...]:

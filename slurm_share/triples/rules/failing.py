@@ -52,7 +52,7 @@ def is_too_much(failed: int, max_failures: int | None) -> bool:
 
 def failure_limit_text(run: Run) -> str:
     """Return --max-failures of a run as it was written; for a percentage with the number of tasks."""
-    written = run.max_failures_written or str(run.max_failures)
+    written = run.max_failures_written
     share = f" ({run.max_failures} of {counted(run.tasks, 'task')})" if written.endswith("%") else ""
     return f"--max-failures {written}{share}"
 

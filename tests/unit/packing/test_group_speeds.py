@@ -45,9 +45,9 @@ def node(tmp_path: Path) -> SpeedNode:
 
 def test_a_task_that_is_alone_for_two_windows_gives_the_rate_alone(node: SpeedNode) -> None:
     node.start(0.0, t1="a")
-    node.board.rate_task(1, rate(5.0, 1), 30.0)
+    node.board.rate_task(1, rate(5.0, 1))
     assert node.speeds.rate_alone(key("a"), A100) is None
-    node.board.rate_task(1, rate(5.0, 2), 60.0)
+    node.board.rate_task(1, rate(5.0, 2))
     assert node.speeds.rate_alone(key("a"), A100) == rate(5.0, 2)
     assert node.board.view(60.0).running[0].rate_alone == rate(5.0, 2)
     node.end(1, 90.0)
@@ -56,7 +56,7 @@ def test_a_task_that_is_alone_for_two_windows_gives_the_rate_alone(node: SpeedNo
 
 def test_a_task_with_a_neighbour_gives_no_rate_alone(node: SpeedNode) -> None:
     node.start(0.0, t1="a", t2="b")
-    node.board.rate_task(1, rate(5.0, 5), 100.0)
+    node.board.rate_task(1, rate(5.0, 5))
     assert node.speeds.rate_alone(key("a"), A100) is None
 
 
@@ -66,8 +66,8 @@ def measured(node: SpeedNode, *, windows: int = 3, error: float = 0.0, together:
         node.speeds.note_alone(key(name), A100, rate(10.0))
     node.start(0.0, t1="a", t2="b")
     part = together / 1.3
-    node.board.rate_task(1, rate(5.0 * part, windows, error), 100.0)
-    node.board.rate_task(2, rate(8.0 * part, windows, error), 100.0)
+    node.board.rate_task(1, rate(5.0 * part, windows, error))
+    node.board.rate_task(2, rate(8.0 * part, windows, error))
 
 
 def test_two_tasks_with_three_windows_each_teach_and_are_written_down(node: SpeedNode) -> None:
@@ -77,8 +77,8 @@ def test_two_tasks_with_three_windows_each_teach_and_are_written_down(node: Spee
     assert (pair.stp, pair.gpu_model, pair.sharing, pair.is_refused) == (1.3, A100, "mps", False)
     assert pair.stp_error == pytest.approx((0.016**2 + 0.016**2) ** 0.5, abs=1e-2)
     for windows in (4, 5, 6):
-        node.board.rate_task(1, rate(5.0, windows), 100.0)
-        node.board.rate_task(2, rate(8.0, windows), 100.0)
+        node.board.rate_task(1, rate(5.0, windows))
+        node.board.rate_task(2, rate(8.0, windows))
     assert [one.windows for one in node.pairs] == [3, 6]
 
 
@@ -93,8 +93,8 @@ def test_a_pair_that_does_less_than_one_at_a_time_is_said_and_refused_at_once(no
     (found,) = node.board.view(101.0).pairs
     assert found.is_refused
     assert list(node.starts(101.0)) == []
-    node.board.rate_task(1, rate(4.0, 6), 200.0)
-    node.board.rate_task(2, rate(4.0, 6), 200.0)
+    node.board.rate_task(1, rate(4.0, 6))
+    node.board.rate_task(2, rate(4.0, 6))
     assert [one.windows for one in node.pairs] == [3, 6]
     assert len(node.board.notes) == 1
 
@@ -108,23 +108,23 @@ def test_a_group_teaches_nothing_before_all_of_it_is_measured(node: SpeedNode, m
             key("b"), A100, Rate(per_s=10.0, error_per_s=0.0, windows=3, source=source)
         )  # fmt: skip
     node.start(0.0, t1="a", t2="b")
-    node.board.rate_task(1, rate(5.0), 100.0)
-    node.board.rate_task(2, None if missing == "rate" else rate(8.0, 2 if missing == "windows" else 3), 100.0)
+    node.board.rate_task(1, rate(5.0))
+    node.board.rate_task(2, None if missing == "rate" else rate(8.0, 2 if missing == "windows" else 3))
     assert node.pairs == []
 
 
 def test_a_pair_that_does_less_than_its_best_rates_allow_is_refused_without_a_rate_alone(node: SpeedNode) -> None:
     node.start(0.0, t1="a", t2="c")
-    node.board.rate_task(1, rate(8.0), 100.0)
-    node.board.rate_task(2, rate(8.0), 100.0)
+    node.board.rate_task(1, rate(8.0))
+    node.board.rate_task(2, rate(8.0))
     node.end(2, 110.0)
     node.start(110.0, t3="b")
     node.speeds.note_alone(key("b"), A100, rate(10.0))
-    node.board.rate_task(3, rate(4.0), 210.0)
-    node.board.rate_task(1, rate(6.0), 210.0)
+    node.board.rate_task(3, rate(4.0))
+    node.board.rate_task(1, rate(6.0))
     assert node.pairs == []  # at most 1.15: it may be useful
-    node.board.rate_task(1, rate(2.0, 6), 310.0)
-    node.board.rate_task(3, rate(4.0, 6), 310.0)
+    node.board.rate_task(1, rate(2.0, 6))
+    node.board.rate_task(3, rate(4.0, 6))
     assert {(pair.a, pair.b, pair.stp, pair.is_refused) for pair in node.pairs} == {("a", "b", 0.65, True)}
     assert node.board.notes == [
         "GPU 0: 1 and 3 together do at most 0.65 +- 0.01 of one at a time; --pack places no such pair again"
@@ -138,7 +138,7 @@ def test_rates_from_before_a_third_task_came_say_nothing_of_the_three(tmp_path: 
     measured(node)
     node.start(101.0, t3="c")
     assert [one.rate for one in node.board.view(101.0).running] == [None, None, None]
-    node.board.rate_task(3, rate(9.0), 200.0)
+    node.board.rate_task(3, rate(9.0))
     assert len(node.pairs) == 1
     node.end(3, 201.0)
     assert [group.tasks for group in node.board.learner.groups.results] == [(1, 2)]
@@ -174,7 +174,7 @@ def test_the_place_of_an_ended_task_is_not_taken_beside_one_that_its_kind_harms(
 def test_groups_are_kept_for_the_end_of_the_run(node: SpeedNode) -> None:
     measured(node, error=0.1)
     node.end(1, 130.0)
-    node.board.rate_task(2, rate(10.0), 200.0)
+    node.board.rate_task(2, rate(10.0))
     (group,) = node.board.learner.groups.finish(200.0)
     assert (group.gpu, group.tasks, group.seconds, group.windows, group.stp) == (0, (1, 2), 130.0, 3, 1.3)
     assert group.delta is None

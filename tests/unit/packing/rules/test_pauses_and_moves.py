@@ -22,7 +22,7 @@ def started(gpus: int = 1, *, tasks: int = 2, can_move: bool = False, **settings
         made.add(TaskAsk(task=task, key=key("e", "f")), 0.0)
     made.decide(0.0)
     for task in range(tasks):
-        made.rate_task(task, Rate(per_s=1.0, error_per_s=0.1, windows=4, source="progress"), NOW)
+        made.rate_task(task, Rate(per_s=1.0, error_per_s=0.1, windows=4, source="progress"))
     return made
 
 

@@ -826,7 +826,7 @@ def test_a_folder_without_a_run_is_a_sentence(tmp_path):
 
 def test_so_many_failures_stop_a_run_and_the_rest_can_be_resumed(tmp_path):
     text = "#!/bin/sh\n[ $LLSUB_TASK = 1 ] && exec sleep 1\n[ -e fixed ] || exit 3\n"
-    made = Launch(tmp_path, text, 2, tasks=50, distribution="dynamic", max_failures=3)
+    made = Launch(tmp_path, text, 2, tasks=50, distribution="dynamic", max_failures=3, max_failures_written="3")
     code, said = made.go()
     assert code == 1
     assert "3 tasks have failed, and --max-failures 3 stops the run: no further task starts on" in said

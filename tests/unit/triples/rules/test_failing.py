@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from msgspec.structs import replace
 
 from slurm_share.core.errors import UsageError
 from slurm_share.triples.records import Run
@@ -58,5 +57,3 @@ def test_a_percentage_is_told_as_it_was_written() -> None:
     run = Run(name="x", command=("x",), cwd="/", triple=None, processes=1, tasks=300)
     tenth = failing.with_max_failures(run, "10%")
     assert failing.failure_limit_text(tenth) == "--max-failures 10% (30 of 300 tasks)"
-    # a run of an earlier release has the number only
-    assert failing.failure_limit_text(replace(tenth, max_failures_written="")) == "--max-failures 30"
