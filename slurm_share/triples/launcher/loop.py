@@ -407,6 +407,8 @@ class Loop:
         """Put the attempt back and start nothing until the next tick."""
         self.table.clear(task.worker)
         self.strategy.put_back(task)
+        if self.ranks is not None:
+            self.ranks.put_back(task.rank)
         self.is_held_up = True
         if self.problem_deadline is None:
             self.problem_deadline = Deadline.after(PROBLEM_S)

@@ -38,7 +38,7 @@ class RankGroup:
         self.exit_code = 0
         """The exit code of a run that has to end; 0: the run goes on, or another node knows it."""
         self._begun: set[int] = set()
-        """Ranks of which a start was requested."""
+        """Ranks of which a start was requested, and not put back."""
         self._first: str | None = None
         """The reason for the end of the run, as a sentence; None: the run goes on."""
         self._grace: Deadline | None = None
@@ -52,6 +52,10 @@ class RankGroup:
     def begun(self, rank: int) -> None:
         """Record that the start of a rank was requested."""
         self._begun.add(rank)
+
+    def put_back(self, rank: int) -> None:
+        """Record that a rank could not start for a passing reason. It may start later, or never (`not_started`)."""
+        self._begun.discard(rank)
 
     def not_started(self, workers: Iterable[int], why: str) -> None:
         """Report the ranks of these workers that have not begun and will not. `why`: "was not started"."""

@@ -9,6 +9,8 @@ import signal
 import stat
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from launches import alive, read_proc, wait_for
@@ -20,6 +22,7 @@ from slurm_share.spmd import joining, names
 from slurm_share.spmd.errors import TransportError
 from slurm_share.triples import run_folder
 from slurm_share.triples.launcher import rendezvous
+from slurm_share.triples.launcher.rank_group import RankGroup
 from slurm_share.triples.launcher.report import summarize
 from slurm_share.triples.rules import together as rules
 
@@ -162,6 +165,46 @@ def test_a_program_that_is_not_there_ends_the_run_at_once(tmp_path: Path) -> Non
     assert list(made.result_outcomes().values()) == ["not started"] * 3
     assert "No such file" in said
     assert time.monotonic() - began < 250  # the limit of the start is 300 s
+
+
+class FakeRendezvous:
+    """Knows the ranks that it was told of, and never ends the run."""
+
+    is_alive, ending = True, None
+
+    def __init__(self) -> None:
+        self.told: dict[int, str] = {}
+
+    def read(self) -> None: ...
+
+    def was_told(self, rank: int) -> bool:
+        return rank in self.told
+
+    def tell_ended(self, rank: int, code: int | None, number: int | None, why: str) -> None:
+        self.told[rank] = why
+
+
+def test_a_rank_that_could_never_start_is_reported_when_nothing_starts_any_more() -> None:
+    workers = [SimpleNamespace(rank=rank) for rank in range(2)]
+    shared: Any = SimpleNamespace(
+        run=SimpleNamespace(keep_going=False),
+        node=SimpleNamespace(workers=workers, index=0, count=1, name="n"),
+        feeder=SimpleNamespace(closed=False),
+        say=print,
+        running={},
+        starting={},
+    )
+    fake: Any = FakeRendezvous()
+    ranks = RankGroup(shared, fake)
+    ranks.begun(0)
+    ranks.begun(1)
+    ranks.put_back(1)
+    ranks.tick()
+    assert fake.told == {}
+    ranks.ended(0, "done", 0, None)
+    shared.feeder.closed = True
+    ranks.tick()
+    assert fake.told[1] == "was not started"
 
 
 def test_a_python_without_the_package_is_said_with_the_line_that_installs_it(tmp_path: Path) -> None:
