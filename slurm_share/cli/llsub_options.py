@@ -91,7 +91,7 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
         const=pack_options.DEFAULT_POLICY,
         metavar="POLICY",
         help=f"pack tasks onto the GPUs by a policy: {', '.join(POLICIES)} (default: {pack_options.DEFAULT_POLICY}); "
-        "all but the first are for comparisons (lab.md), with conditions after commas: book, smact_max=RATIO, "
+        "the others are for comparisons (lab.md), some with conditions after commas: book, smact_max=RATIO, "
         "free_min=SIZE; P of the triple may then be auto",
     )
     add("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G (default: learned)")

@@ -54,8 +54,7 @@ idle node takes it within a second, unless its launcher has just begun."""
 class Board:
     """The state of one node of a run: its queue, its running attempts and its GPUs.
 
-    The loop reports events (`add`, `sample_task`, `sample_gpu`, `rate_task`, `ended`) and carries out the actions of
-    `decide`. An `Attempt` is made by `add`, or by `ended` for a retry; it waits in the queue, runs, and has ended.
+    The loop reports events (`add`, `sampled`, `rate_task`, `ended`) and carries out the actions of `decide`. An `Attempt` is made by `add`, or by `ended` for a retry; it waits in the queue, runs, and has ended.
 
     A placement policy is a function of a `PackView` that returns actions, by default the class of `place` or `booked`
     that `settings.policy` names. With the policy `slots`, of runs without --pack, the GPU of an attempt is that of its

@@ -25,7 +25,9 @@ class GpuState(Struct, eq=False):
     sm: float | None = None
     dram: float | None = None
     problem: str = ""
+    """Why no task starts there now; empty: tasks may start."""
     is_out: bool = False
+    """The end of a task has shown that it failed: it does not come back by itself."""
     out_by: int | None = None
     """The task whose log alone took the GPU out of service; None: another source confirms it, or it is in service."""
     doubted: set[int] = set()

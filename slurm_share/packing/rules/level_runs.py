@@ -34,7 +34,7 @@ COMMON_NOISE = 0.03
 UNCLEAR_MAX = 16
 """Most rates of a level whose gain is not clear."""
 PRIOR = 0.7
-"""The same of a rise that was not measured yet."""
+"""Assumed exponent of the rate over the number of tasks, for a rise that was not measured yet."""
 FRESH_S = 30 * 86400.0
 """An older result is not adopted: the search begins with half of its level."""
 SAME_RATIO = 0.20

@@ -1,4 +1,4 @@
-"""The loop's way to its board: samples and ends go in, starts come out.
+"""Pass samples and ends of tasks from the loop to its board, and the next starts from the board to the loop.
 
 The loop starts and watches all tasks alike. `slots.SlotStrategy` asks the board for workers that have a fixed GPU,
 `packed.PackStrategy` for tasks that get a GPU when they start.
