@@ -57,7 +57,7 @@ class Decider:
     def _ask_others(self, bookings: Bookings) -> None:
         try:
             for uuid, other in bookings.others().items():
-                self.board.elsewhere(uuid, other.booked_mib, other.memory_mib, other.clients)
+                self.board.note_elsewhere(uuid, other.booked_mib, other.memory_mib, other.clients)
         except StateError as error:
             self._go_on_alone(error)
 
@@ -75,7 +75,7 @@ class Decider:
         self._say(f"{error}; the bookings of your other launchers on this node are ignored from now on")
         self._bookings = None
         for uuid in self.board.facts:
-            self.board.elsewhere(uuid, 0, 0, 0)
+            self.board.note_elsewhere(uuid, 0, 0, 0)
 
 
 def booked(board: Board) -> dict[str, Booking]:

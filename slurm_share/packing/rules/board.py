@@ -54,7 +54,8 @@ idle node takes it within a second, unless its launcher has just begun."""
 class Board:
     """The state of one node of a run: its queue, its running attempts and its GPUs.
 
-    The loop reports events (`add`, `sampled`, `rate_task`, `ended`) and carries out the actions of `decide`. An `Attempt` is made by `add`, or by `ended` for a retry; it waits in the queue, runs, and has ended.
+    The loop reports events (`add`, `sampled`, `rate_task`, `ended`) and carries out the actions of `decide`. An
+    `Attempt` is made by `add`, or by `ended` for a retry; it waits in the queue, runs, and has ended.
 
     A placement policy is a function of a `PackView` that returns actions, by default the class of `place` or `booked`
     that `settings.policy` names. With the policy `slots`, of runs without --pack, the GPU of an attempt is that of its
@@ -344,14 +345,14 @@ class Board:
             while seen[0][0] < now_s - OTHERS_WINDOW_S:
                 seen.popleft()
 
-    def elsewhere(self, uuid: str, booked_mib: int, memory_mib: int, clients: int) -> None:
+    def note_elsewhere(self, uuid: str, booked_mib: int, memory_mib: int, clients: int) -> None:
         """Record what other launchers of the user have booked and use on a GPU, and their number of processes."""
         gpu = self._gpus[uuid]
         if (booked_mib, memory_mib, clients) != (gpu.booked_elsewhere, gpu.memory_elsewhere, gpu.clients_elsewhere):
             gpu.booked_elsewhere, gpu.memory_elsewhere, gpu.clients_elsewhere = booked_mib, memory_mib, clients
             gpu.view = None
 
-    def blind(self, now_s: float, *, is_blind: bool) -> None:
+    def set_blind(self, now_s: float, *, is_blind: bool) -> None:
         """Record that the driver has stopped giving figures, or gives them again."""
         if is_blind == self._is_blind:
             return
@@ -361,10 +362,10 @@ class Board:
             if is_blind and gpu.closed_by is not None:  # the memory of its newest task will not be seen
                 gpu.closed_until_s = min(gpu.closed_until_s, now_s + self.settings.settle_s)
 
-    def is_driver_lost(self, now_s: float) -> bool:
-        """Return whether the driver has just stopped giving figures: it hangs. Call it about once a second."""
+    def check_driver(self, now_s: float) -> bool:
+        """Record whether the driver gives figures; return whether it has just stopped. Call it about once a second."""
         was_blind = self._is_blind
-        self.blind(now_s, is_blind=now_s - self._sampled_s > BLIND_S)
+        self.set_blind(now_s, is_blind=now_s - self._sampled_s > BLIND_S)
         return self._is_blind and not was_blind
 
     def out_of_service(self, uuid: str, why: str, now_s: float) -> None:

@@ -388,7 +388,7 @@ class PackStrategy(strategy.Strategy):
     def tick(self) -> None:
         super().tick()
         now = self.now()
-        if self.board.is_driver_lost(now):
+        if self.board.check_driver(now):
             self.log.tell("the driver gives no figures of the GPUs; until it does, only booked memory counts")
         self.shared.events.flush()
         if self.tuning is not None:

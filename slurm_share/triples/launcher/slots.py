@@ -160,7 +160,7 @@ class SlotStrategy(strategy.Strategy):
 
     def tick(self) -> None:
         super().tick()
-        self.board.is_driver_lost(self.now())
+        self.board.check_driver(self.now())
         self.board.slots.reserve()
 
     def sentences(self) -> list[str]:

@@ -256,13 +256,13 @@ def test_without_samples_the_driver_is_taken_to_hang_and_that_is_said_once(node:
     made.see(1.0, t0=500)
     told: list[bool] = []
     for second in range(2, 40):
-        told.append(made.board.is_driver_lost(float(second)))
+        told.append(made.board.check_driver(float(second)))
     assert told.count(True) == 1
     made.add(1, 30.0, mib=1000)
     (start,) = made.starts(30.0).values()
     assert start.gpus == ("GPU-1",)  # where nothing runs
     made.see(41.0, t0=500)
-    made.board.is_driver_lost(41.0)
+    made.board.check_driver(41.0)
     assert not made.entries()[-1].view.gpus[0].can_measure
     made.add(2, 41.0, mib=1000)
     made.starts(41.0)

@@ -137,7 +137,7 @@ def test_memory_that_escaped_from_a_task_counts_as_somebody_elses():
 
 def test_own_cap_is_no_fault_of_another_launcher_that_has_just_started_much():
     one = started(4096)
-    one.elsewhere("GPU-0", 20000, 0, 1)
+    one.note_elsewhere("GPU-0", 20000, 0, 1)
     one.sample_gpu("GPU-0", 5.0, used_mib=20000)
     after = one.ended(oom(0, 5.5, room_ratio=0.5))
     assert (after.kind, after.needs_mib) == ("gpu memory", 8601)
@@ -244,10 +244,10 @@ def test_gpu_of_which_two_tasks_say_that_it_is_gone_stays_out():
 
 def test_blind_driver_stops_starts_beside_others_until_it_answers_again():
     one = queued(4096, 4096)
-    one.blind(0.0, is_blind=True)
+    one.set_blind(0.0, is_blind=True)
     assert starts(one.decide(0.0)[1]) == [(0, "GPU-0")]
     assert starts(one.decide(99.0)[1]) == []
-    one.blind(100.0, is_blind=False)
+    one.set_blind(100.0, is_blind=False)
     assert starts(one.decide(100.0)[1]) == [(1, "GPU-0")]
 
 
@@ -341,7 +341,7 @@ def test_memory_of_others_that_grows_counts_a_fifth_more():
 
 def test_what_other_launchers_use_is_theirs_and_not_a_strangers():
     one = board(1)
-    one.elsewhere("GPU-0", 9000, 4000, 2)
+    one.note_elsewhere("GPU-0", 9000, 4000, 2)
     one.sample_gpu("GPU-0", 0.0, used_mib=4500)
     (gpu,) = one.view(0.0).gpus
     assert (gpu.others_mib, gpu.booked_elsewhere_mib, gpu.clients_elsewhere) == (500, 9000, 2)
