@@ -448,7 +448,7 @@ class Loop:
                 self.own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # read rarely: it only grows
             task.rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > self.own_peak_kib else None
             task.cpu_s = usage.ru_utime + usage.ru_stime
-            self.rates.ended(task, self.strategy)
+            self.rates.ended(task)
             outcome, why = self._outcome(task, code, number)
             self._ended(task, outcome, why, code, number)
             self.free.append(task.worker)

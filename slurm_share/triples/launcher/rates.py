@@ -142,7 +142,7 @@ class Rates:
         """Restart the windows on these GPUs, because a task has started there."""
         self._changed.update(gpus)
 
-    def ended(self, task: Attempt, strategy: Strategy) -> None:
+    def ended(self, task: Attempt) -> None:
         """Take a last reading of an ended task, and set its rate. Call it before `Strategy.finished`."""
         gpus = task.gpus
         self._changed.update(gpus)

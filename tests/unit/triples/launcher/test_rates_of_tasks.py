@@ -73,7 +73,7 @@ class Desk:
 
     def end(self, task: Attempt) -> None:
         del self.running[task.pid]
-        self.rates.ended(task, self.strategy)  # type: ignore[arg-type]
+        self.rates.ended(task)
 
     def say(self, worker: int, text: str) -> None:
         with open(self.tmp / f"log.{worker}", "a") as log:
