@@ -25,8 +25,6 @@ class EndCause(Struct, frozen=True, kw_only=True):
     reason: str
     had: recover.AttemptMemory
     """The memory that the attempt had and could have had."""
-    returned: tuple[str, ...] = ()
-    """GPUs (UUIDs) that are back in service, because the task failed and not the GPU."""
     is_moved: bool = False
     """The task was told to save its state and end, and did so."""
 
@@ -58,8 +56,8 @@ def judge(
         # A program that has saved its state may end with exit code 0.
         return EndCause(kind="unfinished", reason=reason, had=had, is_moved=True)
     if kind == "device":
-        kind, reason, returned = _judge_device(reason, facts, on, gpus)
-        return EndCause(kind=kind, reason=reason, had=had, returned=returned)
+        kind, reason = _judge_device(reason, facts, on, gpus)
+        return EndCause(kind=kind, reason=reason, had=had)
     if is_slot:
         return EndCause(kind=kind, reason=reason, had=had)
     if kind in ("gpu memory", "gpu memory likely"):
@@ -106,17 +104,19 @@ def _judge_fault(
 
 def _judge_device(
     reason: str, facts: EndFacts, its: Sequence[GpuState], gpus: Collection[GpuState]
-) -> tuple[EndKind, str, tuple[str, ...]]:
-    """Return whether the GPU of a task has failed, the reason, and the GPUs (UUIDs) that are back in service.
+) -> tuple[EndKind, str]:
+    """Return whether the GPU of a task has failed, and the reason.
 
-    Takes a failed GPU out of service. `its`: the GPUs of the task. `gpus`: all GPUs of the node.
+    Takes a failed GPU out of service, or gives GPUs back to it that only this task's log took out: then the task has
+    failed, and not they. `its`: the GPUs of the task. `gpus`: all GPUs of the node.
     """
     if facts.is_device_lost or _is_believed(facts.task, its, gpus):
         for gpu in its:
             gpu.out_by = None if facts.is_device_lost or gpu.is_out else facts.task
             gpu.is_out, gpu.problem, gpu.view = True, gpu.problem or reason, None
-        return "device", reason, ()
-    return "failed", f"{reason}, which the driver does not confirm", _give_back(facts.task, gpus)
+        return "device", reason
+    _give_back(facts.task, gpus)
+    return "failed", f"{reason}, which the driver does not confirm"
 
 
 # ---- Memory ----
@@ -214,10 +214,9 @@ def _is_believed(task: int, its: Sequence[GpuState], gpus: Collection[GpuState])
     return any(not (gpu.is_out or gpu.problem) for gpu in others)
 
 
-def _give_back(task: int, gpus: Collection[GpuState]) -> tuple[str, ...]:
-    """Return to service the GPUs that only this task's log took out; return their UUIDs."""
-    found = [gpu for gpu in gpus if gpu.out_by == task]
-    for gpu in found:
-        gpu.is_out, gpu.out_by, gpu.problem, gpu.view = False, None, "", None
-        gpu.doubted.add(task)
-    return tuple(gpu.facts.uuid for gpu in found)
+def _give_back(task: int, gpus: Collection[GpuState]) -> None:
+    """Return to service the GPUs that only this task's log took out."""
+    for gpu in gpus:
+        if gpu.out_by == task:
+            gpu.is_out, gpu.out_by, gpu.problem, gpu.view = False, None, "", None
+            gpu.doubted.add(task)

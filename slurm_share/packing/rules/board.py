@@ -115,8 +115,6 @@ class Board:
         self._last_gpu = -1
         self._is_blind = False
         self._sampled_s = 0.0
-        self._out: dict[str, str] = {}
-        """GPU that is out of service -> reason."""
         self._durations: list[float] = []
         self._running_views: tuple[RunningView, ...] | None = ()
         self._has_given_up = False
@@ -157,8 +155,10 @@ class Board:
 
         It takes what its GPUs can start now, because another node may be idle. It also takes a task if it has no other.
         A task that all nodes have left in the list for LEFT_S waits here, at most one for each GPU, so that smaller
-        tasks go on behind it.
+        tasks go on behind it. A node without a GPU in service takes none.
         """
+        if all(gpu.is_out for gpu in self._gpus.values()):
+            return False
         if not (self._running or self.queue):
             return True
         is_new = self._refused is None or self._refused[0] != ask.task
@@ -335,8 +335,8 @@ class Board:
         `problem`: None leaves it unchanged, an empty string clears it."""
         gpu = self._gpus[uuid]
         gpu.used, gpu.sm, gpu.dram = used_mib, sm_ratio, dram_ratio
-        if problem is not None:
-            gpu.problem = self._out.get(uuid) or problem
+        if problem is not None and not gpu.is_out:
+            gpu.problem = problem
         gpu.view, self._is_due = None, True
         unbooked = gpu.unbooked()
         seen = gpu.unbooked_samples
@@ -370,18 +370,18 @@ class Board:
 
     def out_of_service(self, uuid: str, why: str, now_s: float) -> None:
         """Take a GPU out of service: no further task starts there."""
-        self._out[uuid] = why
-        self._gpus[uuid].out_by = None
-        self.sample_gpu(uuid, now_s, used_mib=None, problem=why)
+        gpu = self._gpus[uuid]
+        gpu.is_out, gpu.out_by, gpu.problem = True, None, why
+        self.sample_gpu(uuid, now_s, used_mib=None)
 
     def is_out(self, uuid: str) -> bool:
         """Return whether a GPU is out of service."""
-        return uuid in self._out
+        return self._gpus[uuid].is_out
 
     @property
     def unusable(self) -> frozenset[str]:
         """Return the GPUs (UUIDs) that are out of service."""
-        return frozenset(self._out)
+        return frozenset([uuid for uuid, gpu in self._gpus.items() if gpu.is_out])
 
     def learned(self, family: str = "") -> None:
         """Estimate the waiting tasks of a family, or all of them, again.
@@ -444,16 +444,11 @@ class Board:
             insort(self._durations, facts.now_s - run.started_s)
             if run.is_plain:
                 self._vacancies.add(run)
-        elif run.kind == "device":
-            self._out.update(dict.fromkeys(run.gpus, run.why))
         if not self._has_slots:
             self.queue.ended(run, coming, facts.now_s)
             self.learner.ended(run, facts, cpu_cores)
-        if verdict is not None:
-            for uuid in verdict.returned:
-                self._out.pop(uuid, None)
-            if coming.is_retried:
-                self.queue.insert(_again(run, verdict, coming, facts.now_s))
+        if verdict is not None and coming.is_retried:
+            self.queue.insert(_again(run, verdict, coming, facts.now_s))
         self._is_due = True
         return run
 

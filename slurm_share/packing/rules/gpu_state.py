@@ -27,7 +27,7 @@ class GpuState(Struct, eq=False):
     problem: str = ""
     """Why no task starts there now; empty: tasks may start."""
     is_out: bool = False
-    """The end of a task has shown that it failed: it does not come back by itself."""
+    """The end of a task, the driver, or its MPS daemon has shown that it failed: no figure of it brings it back."""
     out_by: int | None = None
     """The task whose log alone took the GPU out of service; None: another source confirms it, or it is in service."""
     doubted: set[int] = set()

@@ -156,12 +156,15 @@ class Policy(ABC):
         """Return whether the tasks after this one have to wait, because it did not start."""
 
     def is_hopeless(self, task: WaitingView) -> bool:
-        """Give up a task that no GPU of the node can ever run, and return whether it was given up."""
+        """Give up a task that no GPU of the node can ever run, and return whether it was given up.
+
+        Without a GPU in service none is given up: the launcher ends, and leaves them to other nodes and --resume.
+        """
         ask = task.ask
+        if not self.served:
+            return False
         if task.hopeless and not self.settings.keep_going:
             self._give_up(task, f"{task.hopeless}; --keep-going tries it", "given up")
-        elif not self.served:
-            self._give_up(task, "no GPU of this node works any more")
         elif ask.gpus > len(self.served):
             have = "1 GPU" if len(self.served) == 1 else f"{len(self.served)} GPUs"
             self._give_up(task, f"wants {ask.gpus} GPUs; this node has {have}")

@@ -484,9 +484,37 @@ def test_tasks_of_a_shared_list_wait_at_a_node_up_to_the_number_of_its_gpus(tmp_
 
 def test_a_node_without_tasks_takes_one_that_it_cannot_start(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    node.board.out_of_service("GPU-0", "lost", 0.0)
-    node.board.out_of_service("GPU-1", "lost", 0.0)
+    for uuid in ("GPU-0", "GPU-1"):
+        node.board.sample_gpu(uuid, 0.0, used_mib=39_000)
     assert node.board.takes(asks(0, 5_000), 0.0)
+    assert node.starts(0.0) == {}
+
+
+def test_a_node_without_a_gpu_in_service_takes_and_gives_up_no_task_of_a_shared_list(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.add(0, mib=5_000)
+    for uuid in ("GPU-0", "GPU-1"):
+        node.board.out_of_service(uuid, "its MPS daemon is gone", 0.0)
+    assert node.board.decide(0.0)[1].actions == ()
+    node.board.withdraw(0)
+    assert not node.board.takes(asks(1, 5_000), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("ask", "why"),
+    [
+        (TaskAsk(task=0, gpus=2), "wants 2 GPUs; this node has 1 GPU"),
+        (TaskAsk(task=0, gpu_mem_mib=70_000), "wants 68.4 GiB; the largest GPU of this node has 40.0 GiB"),
+    ],
+    ids=["two GPUs", "the larger GPU"],
+)
+def test_a_task_for_which_too_few_gpus_are_left_in_service_is_given_up(tmp_path: Path, ask: TaskAsk, why: str) -> None:
+    """It would wait as long as the run lasts."""
+    node = Node(tmp_path, gpus=[facts(0, 81_920), facts(1)])
+    node.board.add(ask, 0.0)
+    node.board.out_of_service("GPU-0", "its MPS daemon is gone", 0.0)
+    (end,) = node.board.decide(0.0)[1].actions
+    assert end.why == why
 
 
 def test_after_dead_siblings_sizes_that_the_history_knows_are_tried(tmp_path: Path) -> None:

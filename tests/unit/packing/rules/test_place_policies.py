@@ -261,9 +261,8 @@ def test_saturated_gpu_takes_no_further_task_but_an_idle_one_does(figure, value)
     assert starts(decide(view([full], [waiting(1, 300)], sm_guard=0.95))) == [(1, "GPU-0")]
 
 
-def test_with_all_gpus_out_of_service_tasks_end_with_a_sentence():
-    (end,) = decide(view([gpu(0, is_out=True)], [waiting(1, 300)])).actions
-    assert (end.outcome, end.why) == ("not started", "no GPU of this node works any more")
+def test_with_all_gpus_out_of_service_tasks_are_left_for_other_nodes_and_resume():
+    assert decide(view([gpu(0, is_out=True)], [waiting(1, 300), waiting(2, word=50000)])).actions == ()
 
 
 def test_size_above_every_gpu_is_given_up_with_the_largest_size():
