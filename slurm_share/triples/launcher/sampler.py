@@ -31,8 +31,8 @@ RETRY_S = 5.0
 EXTRA_PAUSE_S = 0.25
 """Seconds between two extra samples because of failed tasks."""
 PATIENCE_S = 1.0
-"""Most seconds to wait for an extra sample. It takes milliseconds, except on an overloaded host. The ends of other tasks
-wait too, but a lost GPU that is not seen costs a task one of its attempts."""
+"""Most seconds to wait for an extra sample, which takes milliseconds unless the host is overloaded. The ends of other
+tasks wait too, but a lost GPU that is not seen costs a task one of its attempts."""
 BROKEN = frozenset({"GPU is lost", "GPU requires restart"})
 """NVML's texts of GPU_IS_LOST and RESET_REQUIRED: no program can use the GPU until somebody acts."""
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1024 * 1024)
