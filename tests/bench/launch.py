@@ -49,9 +49,9 @@ AT_ONCE = 8
 NODES = 2
 PYTHON = "/opt/slurm-share/bin/python"
 PARTITION = "pair"
-PART_OF_BARE = 0.75
+PART_OF_BARE = 0.8
 PART_OF_ORDINARY = 0.5
-PART_OF_DYNAMIC = 0.7
+PART_OF_DYNAMIC = 0.9
 """Least rate of a packed run over a dynamic one: it decides where each task starts."""
 FAST = f"""\
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,default_queue_depth=10000,bf_interval=2,defer
