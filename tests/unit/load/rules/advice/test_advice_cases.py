@@ -150,7 +150,7 @@ CASES = {
     "a peak at its cap counts as the cap": (
         seen(tasks=4, load=(20, 20), peak_gib=7.8, cap_mib=8192), {"share": "2,mem=8G"}, ("more", 6, "medium"),
     ),
-    "24 of 32 GiB at 70 %: it is at work, and the other GPU takes one more": (
+    "a GPU with 24 of 32 GiB in use and a load of 70 % is at work, and the other GPU takes one more task": (
         seen(tasks=1, load=(70, 0), peak_gib=24.0), {}, ("more", 2, "medium"),
     ),
     "the kernel killed six": (seen(tasks=8, load=(60, 60), kills=6), {}, ("fewer", 4, "high")),
