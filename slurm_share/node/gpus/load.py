@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, cast
 
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ...core.errors import DriverError
 from ..gpu_figures import Activity
 from ..readings import DriverNow, GpuNow, ProcessSm
-from ..records import GpuProcess
+from ..records import Gpu, GpuProcess
 from .binding import (
     SIMULATED_DRIVER,
     MemoryNow,
@@ -114,7 +114,9 @@ class NvmlSession:
         clock: Callable[[], float] = time.monotonic,
         retry_s: float = RETRY_S,
         wall_clock: Callable[[], float] = time.time,
+        known: Iterable[Gpu] = (),
     ) -> None:
+        """Prepare the session. `known`: GPUs that the driver listed before, for one that is lost at the first read."""
         self._nvml = nvml
         self._clock = clock
         self._retry_s = retry_s
@@ -127,7 +129,11 @@ class NvmlSession:
         self._stale = False
         self._problem: str | None = None
         self._version: str | None = None
-        self._names: dict[int, GpuNow] = {}
+        self._names: dict[int, GpuNow] = {
+            gpu.index: GpuNow(uuid=gpu.uuid, index=gpu.index, name=gpu.name, minor=gpu.minor)
+            for gpu in known
+            if gpu.is_listed and gpu.problem is None and not gpu.uuid.startswith("MIG-")
+        }
         """Identity of all GPUs seen so far, by index: a lost GPU does not tell it."""
         self._gpm = GpmReader(nvml, clock)
 

@@ -153,7 +153,7 @@ class PackStrategy(strategy.Strategy):
         assert run.pack is not None
         self.pack = run.pack
         self.specs = shared.specs
-        self.sampler = Sampler(self.running, has_gpus=True, host=shared.host)
+        self.sampler = Sampler(self.running, True, shared.host, [slot.gpu for slot in self.node.gpu_slots])
         self.daemons = Daemons(dict(zip([one.uuid for one in node.gpu_facts], node.gpu_slots, strict=True)))
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
         self.log = PackLog(say)

@@ -16,7 +16,7 @@ from ...node import descendants, windows
 from ...node.gpu_figures import WINDOWED, Means
 from ...node.memory import HostMemory
 from ...node.readings import DriverNow, GpuNow
-from ...node.records import GpuProcess, MemoryUse
+from ...node.records import Gpu, GpuProcess, MemoryUse
 from ...node.windows import WindowSeries
 from ...packing import Attempt, EndFacts, TaskSample
 
@@ -55,13 +55,20 @@ class Sampler(threading.Thread):
     the leader of each task's session to the task; the loop changes it, the sampler only reads it.
     """
 
-    def __init__(self, running: Mapping[int, Attempt], has_gpus: bool, host: HostMemory) -> None:
+    def __init__(
+        self, running: Mapping[int, Attempt], has_gpus: bool, host: HostMemory, known: Sequence[Gpu] = ()
+    ) -> None:
+        """Prepare the thread. `known`: the GPUs of the tasks as the driver listed them for the launcher."""
         super().__init__(name="sampler", daemon=True)
         self._running = running
         self._has_gpus = has_gpus
+        self._known = known
         self._host = host
         self._over = threading.Event()
         self._now = threading.Event()
+        self._answered = threading.Event()
+        """Set after the first sample, also a failed one: opening the driver may take longer than a short task."""
+        self._began_s = time.monotonic()
         self._series: dict[tuple[str, str], WindowSeries] = {}
         """(GPU UUID, name of its windows) -> the figure over time."""
         self._asked_s = -EXTRA_PAUSE_S
@@ -72,12 +79,13 @@ class Sampler(threading.Thread):
 
     def run(self) -> None:
         """Sample every EVERY_S seconds until `stop`."""
-        read = _reader() if self._has_gpus else None
+        read = _reader(self._known) if self._has_gpus else None
         while not self._over.is_set():
             try:
                 self.sample(read)
             except OSError:
                 self.latest = None  # no descriptor left, for example: nothing is known until the next sample
+            self._answered.set()
             self._now.wait(EVERY_S)
             self._now.clear()
 
@@ -199,14 +207,17 @@ class Sampler(threading.Thread):
     def _extra(self) -> NodeSample | None:
         """Take a sample now and return it; None: too early after another one, it took too long, or no driver.
 
-        Does not ask a driver whose last answer is older than STALE_S.
+        Does not ask a driver whose last answer is older than STALE_S, or that has not answered for so long.
         """
         asked = time.monotonic()
+        if self._has_gpus and not self._answered.is_set() and asked - self._began_s < STALE_S:
+            self._answered.wait(PATIENCE_S)
         if asked - self._asked_s < EXTRA_PAUSE_S or self.latest is None or asked - self.latest.at > STALE_S:
             return None
         self._asked_s = asked
         self._now.set()
-        while time.monotonic() - asked < PATIENCE_S:
+        until = time.monotonic() + PATIENCE_S
+        while time.monotonic() < until:
             if (latest := self.latest) is not None and latest.at >= asked:
                 return latest
             time.sleep(POLL_S)
@@ -218,8 +229,8 @@ class Sampler(threading.Thread):
         self._now.set()
 
 
-def _reader() -> Callable[[], DriverNow]:
+def _reader(known: Sequence[Gpu]) -> Callable[[], DriverNow]:
     """Return what reads the GPUs, as for llload."""
     from ...node.gpus.load import NvmlSession  # imported here, in the thread: tasks start before
 
-    return NvmlSession(retry_s=RETRY_S).read
+    return NvmlSession(retry_s=RETRY_S, known=known).read

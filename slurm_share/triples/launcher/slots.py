@@ -46,7 +46,9 @@ class SlotStrategy(strategy.Strategy):
         )
         slots = {gpu: worker.gpu_slot for worker, gpus in zip(node.workers, self._gpus, strict=True) for gpu in gpus}
         self.daemons = Daemons(slots)
-        self.sampler = Sampler(self.running, bool(facts), shared.host)
+        self.sampler = Sampler(
+            self.running, bool(facts), shared.host, [worker.gpu for worker in node.workers if worker.gpu]
+        )
         self._parked: dict[str, list[int]] = {}
         """GPU -> workers that start nothing because it, or its daemon, has failed."""
         self._lost: list[MemoryFailure] = []

@@ -23,7 +23,9 @@ QUICK = PackSettings(flat_after_s=2.0, settle_s=0.5, settle_max_s=3.0)
 """Settings that wait for seconds instead of minutes."""
 
 LAUNCH = """
+import os
 import sys
+import time
 from pathlib import Path
 from slurm_share.cli import launch
 from slurm_share.core.paths import Paths
@@ -31,8 +33,17 @@ from slurm_share.core.settings import Settings
 launch._settings = lambda: Settings(simulated_gpus=True, mps_control=sys.argv[3])
 launch.Paths = lambda: Paths(tmp=Path(sys.argv[2]))
 from slurm_share.cli.main import main
+from slurm_share.triples.launcher import sampler
+sampler.PATIENCE_S = 30.0  # the host may be overloaded
+if os.environ.get("OPENS_DRIVER_AFTER"):  # a driver that is slow to open: until that file exists
+    reader, sampler.STALE_S = sampler._reader, 300.0
+    def opened_late(*known):
+        while not os.path.exists(os.environ["OPENS_DRIVER_AFTER"]):
+            time.sleep(0.01)
+        return reader(*known)
+    sampler._reader = opened_late
 if len(sys.argv) > 4:  # a clock that somebody sets back an hour every second time that it is asked
-    import itertools, time
+    import itertools
     real, turn = time.time, itertools.count()
     time.time = lambda: real() - 3600 * (next(turn) % 2)
 sys.exit(main(["launch", sys.argv[1]]))

@@ -100,6 +100,20 @@ def test_a_run_ends_when_all_its_gpus_are_lost_also_one_without_a_task(
     assert "no further task starts on GPU 0 of " in said
 
 
+def test_a_gpu_that_is_lost_before_the_sampler_has_opened_the_driver_costs_no_attempt(machine: Machine) -> None:
+    down = machine.home / "down"
+    machine.environ["OPENS_DRIVER_AFTER"] = str(down)
+    run = machine.run([f"until [ -e {down} ]; do sleep 0.05; done; exit 1"], pack=None, settings=SETTINGS, at_once=1)
+    process = run.start()
+    wait_for(lambda: len(run.logs()) == 1)
+    for gpu in ("gpu0", "gpu1"):
+        with (machine.state / gpu).open("a") as file:
+            file.write("lost=1\n")
+    down.touch()
+    code, said = run.end(process)
+    assert (code, run.outcomes()) == (1, {0: ["disturbed"]}), said
+
+
 @MODES
 def test_a_program_that_only_prints_that_its_gpu_is_lost_costs_no_gpu(
     machine: Machine, pack: PackRequest | None
