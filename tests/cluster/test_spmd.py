@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import re
-import shutil
-import sys
-import zipfile
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+import users_python
 from clusters import WITHOUT, name_for
 from hooked import requeue
 from test_triples_mode import Submitted, guard_and_loop, processes
 
-from localcluster import Cluster, paths, process
-from localcluster.errors import ClusterError
-from localcluster.layers import download_argv
+from localcluster import Cluster, process
 from localcluster.records import CURRENT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("spmd")]
 
-ROOT = Path(__file__).parents[2]
 CONF = "JobRequeue=0\nPartitionName=together Nodes=n1,n2 DefMemPerCPU=100 MaxTime=1:00:00 State=UP\n"
 """In the second partition, jobs of two users may be on one node."""
 HEAD = """import os, signal, sys, time
@@ -40,32 +34,9 @@ def site(can_make_clusters: None) -> Iterator[Cluster]:
     if "python" in WITHOUT:
         pytest.skip("NOT TESTED: the cluster is to have no Python of ours")
     with Cluster.up(name_for("spmd"), CURRENT, nodes=2, slurm_conf_extra=CONF, without=WITHOUT) as made:
-        version = made.root_facts.python_version
         for user in ("alice", "bob"):
-            home = made.home / user
-            packages = home / ".local" / "lib" / f"python{version}" / "site-packages"
-            packages.mkdir(parents=True)
-            for wheel in numpy_wheels(version):
-                zipfile.ZipFile(wheel).extractall(packages)
-            shutil.copytree(
-                ROOT / "slurm_share", packages / "slurm_share", ignore=shutil.ignore_patterns("__pycache__")
-            )
-            made.exec("login", ["chown", "-R", user, f"/home/{user}/.local"], check=True)
+            users_python.give_or_skip(made, user, "numpy")
         yield made
-
-
-def numpy_wheels(version: str) -> list[Path]:
-    """Fetch NumPy for the Python of the cluster's users, once."""
-    folder = paths.cache() / f"numpy-{version}"
-    if not list(folder.glob("*.whl")):
-        folder.mkdir(parents=True, exist_ok=True)
-        wanted = folder / "numpy.txt"
-        wanted.write_text("numpy\n")
-        try:
-            process.run(download_argv(sys.executable, version, "x86_64", folder, [wanted]))
-        except ClusterError as error:
-            pytest.skip(f"NOT TESTED: there is no NumPy for Python {version} ({error})")
-    return list(folder.glob("*.whl"))
 
 
 class Ranks(Submitted):
