@@ -51,6 +51,13 @@ class Shared:
     def said(self) -> str:
         return self.cluster.exec("login", ["cat", f"/home/alice/slurm-{self.job}.out"]).stdout
 
+    def why_not_ready(self) -> str:
+        """Return what Slurm, the job and the hooks say, for a job whose tasks do not come to their GPUs."""
+        job = self.cluster.exec("login", ["scontrol", "show", "job", str(self.job)]).stdout
+        steps = self.cluster.exec("login", ["squeue", "--steps"]).stdout
+        processes = self.node.run("ps", "-eo", "user:8,pid,ppid,stat,args").stdout
+        return "\n".join([job, steps, "output:", self.said(), "hooks:", self.node.log()[-4000:], processes])
+
     def state(self) -> dict[str, object]:
         folder, plan = f"{STATE}/jobs/{self.job}", self.node.plan(self.job)
         servers = [one for one in self.node.mps("server") if one.pipe in plan]
@@ -177,7 +184,7 @@ def start(cluster: Cluster, *options: str) -> Shared:
     tasks = max(slots - 1, 1)
     job = cluster.sbatch("alice", SCRIPT.format(tasks=tasks), "-wn2", *options)
     one = Shared(cluster, Node(cluster, "n2"), job, slots)
-    until(lambda: one.said().count("mps server") == tasks, f"{tasks} tasks on their GPUs")
+    until(lambda: one.said().count("mps server") == tasks, f"{tasks} tasks on their GPUs", one.why_not_ready)
     one.before = one.state()
     return one
 
