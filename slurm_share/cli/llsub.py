@@ -368,7 +368,7 @@ def _ordinary(
             f"{name} is the folder of a run: llsub --watch {name} follows it, llsub --resume {name} runs what is left"
         )
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
-                    "progress", "window", "checkpoint_signal", "spmd",
+                    "progress", "window", "checkpoint_signal", "spmd", "task_time",
                     *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
         if pack_options.is_written(getattr(arguments, name)):
@@ -426,6 +426,7 @@ def _triple(
         progress=arguments.progress,
         window_s=arguments.window,
         checkpoint=saved_on,
+        spec=llsub_options.task_spec(arguments),
         pack=PackOptions(**{name: getattr(arguments, name) for name in PackOptions.__struct_fields__}),
     )
     if arguments.spmd:

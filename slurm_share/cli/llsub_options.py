@@ -5,20 +5,31 @@ from __future__ import annotations
 import argparse
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NoReturn
 
 from ..core import numbers
 from ..core.errors import UsageError, shown
 from ..core.text import did_you_mean
-from ..packing import POLICIES
+from ..packing import POLICIES, TaskSpec
 from ..slurm.script import OWN_MAGIC, Script
-from ..triples import DISTRIBUTIONS, TASKS_MAX, PackOptions, checkpoint, log_counts, pack_options, submission
+from ..triples import (
+    DISTRIBUTIONS,
+    TASKS_MAX,
+    PackOptions,
+    checkpoint,
+    log_counts,
+    pack_options,
+    submission,
+    task_options,
+)
 
 DRY_RUNS = ("short", "script")
 """Values of --dry-run: without and with the script of the job. The first is the default."""
 
+TASK_OPTIONS = ("task-time",)
+"""Options of each task that need no --pack; an `#LLSUB` line of a tasks file has them too."""
 FIRST_PAGE: dict[str, str] = {
     "--pack": "start each task on a GPU with room for it; P of the triple may then be auto",
     **dict.fromkeys(
@@ -77,6 +88,13 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         metavar="SIGNAL[@SECONDS]",
         help="signal, such as USR1, on which tasks save their state and end (exit code 75); Slurm sends it "
         "SECONDS before the time limit; --pack --undo=pause also sends it to a task that moves to another GPU",
+    )
+    add(
+        "--task-time",
+        type=_task_option("task-time"),
+        metavar="TIME",
+        help="end a task that runs longer, such as 90s, 10m, 2h or, as sbatch has it, 10 (minutes), 1:00:00; it counts "
+        "as failed, and --retries applies",
     )
     add("--no-bind", action="store_true", help="do not bind processes to cores")
 
@@ -209,7 +227,32 @@ def positive(text: str) -> int:
     return _count(text, least=1)
 
 
-def _gpus(text: str) -> int:
+def _task_option(name: str) -> Callable[[str], str]:
+    """Return the type of an option of `task_options`, whose text is kept."""
+
+    def checked(text: str) -> str:
+        try:
+            task_options.with_option(TaskSpec(), name, text, at="the value")
+        except UsageError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+        return text
+
+    return checked
+
+
+def task_spec(arguments: argparse.Namespace) -> TaskSpec:
+    """Return the options of tasks that need no --pack, as written."""
+    spec = TaskSpec()
+    for name in TASK_OPTIONS:
+        text = getattr(arguments, name.replace("-", "_"))
+        if text is not None:
+            spec = task_options.with_option(spec, name, text)
+    return spec
+
+
+def _gpus(text: str) -> int | float:
+    if text in ("0.5", ".5"):
+        return 0.5
     number = positive(text)
     if number > pack_options.GPUS_MAX:
         raise argparse.ArgumentTypeError(f"{shown(text)} GPUs are more than any node has")

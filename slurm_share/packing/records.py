@@ -367,8 +367,20 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     """The user's options for one task: a line of the run's `specs.jsonl`, if tasks differ."""
 
     gpu_mem_mib: int | None = None
+    gpu_mem_percent: float | None = None
+    """The same as a part of the GPU that the task gets; None: not given. At most one of the two is set."""
     gpus: int = 1
+    is_half: bool = False
+    """It takes half a GPU: at most two such tasks share one, and it books half of its memory without a size."""
     name: str = ""
+    timeout_s: float | None = None
+    """Longest run time of an attempt, without the time in which it is stopped; None: no limit."""
+    priority: int = 0
+    """Tasks with a larger number start first."""
+    cpus: int | None = None
+    """Cores that it needs; None: those of its worker."""
+    mem_mib: int | None = None
+    """Host memory that it needs; None: not given."""
 
 
 class PackRequest(Struct, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .pack_explain import DryRun, explain_groups, explain_task
     from .rates_file import read_rates
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, TASKS_MAX, Run, Triple
-    from .rules import checkpoint, log_counts, mapreduce, pack_options, submission, together, triple
+    from .rules import checkpoint, log_counts, mapreduce, pack_options, submission, task_options, together, triple
     from .rules.mapreduce import Request
     from .rules.pack_options import PackOptions
     from .rules.progress import TaskCounts, as_text
@@ -52,6 +52,7 @@ __getattr__, __all__ = exports(
         "rules.mapreduce",
         "rules.pack_options",
         "rules.submission",
+        "rules.task_options",
         "rules.together",
         "rules.triple",
         "run_folder",

@@ -11,12 +11,11 @@ from pathlib import Path, PurePath
 
 from ..core import terminal
 from ..core.errors import UsageError
-from ..packing import TaskSpec
 from . import run_folder
 from .launcher import report
 from .records import Ended, Run
 from .result_files import ResultFiles
-from .rules import deal, task_files
+from .rules import deal, task_files, task_options
 from .rules.account import Account
 
 MOST = 10
@@ -83,21 +82,16 @@ def bare_lines(folder: Path, run: Run, found: Account) -> list[str]:
         )
     if run.kind == "llmapreduce":
         return [shlex.join(_arguments(lines[task])) for task in found.failed]
-    specs = run_folder.read_specs(folder, run) if run.pack is not None else ()
+    specs = run_folder.read_specs(folder, run)
     said: list[str] = []
-    last = None if run.pack is None else run.pack.spec
+    last = base = deal.base_spec(run)
     for task in found.failed:
         if specs and specs[task] != last:
             last = specs[task]
-            said.append(_own_line(last))
+            options = task_options.line_of(last, base, is_packed=run.pack is not None)
+            said.append(f"{task_files.MAGIC} {options}")
         said.append(lines[task])
     return said
-
-
-def _own_line(spec: TaskSpec) -> str:
-    """Return the `#LLSUB` line with all requests of the tasks below it."""
-    size = "learned" if spec.gpu_mem_mib is None else f"{spec.gpu_mem_mib}M"
-    return f"{task_files.MAGIC} --gpu-mem={size} --gpus-per-task={spec.gpus} --name={shlex.quote(spec.name)}"
 
 
 def _read_lines(folder: Path, run: Run) -> list[str]:

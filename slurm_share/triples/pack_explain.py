@@ -88,7 +88,7 @@ def _preview(
 
 def _ask(run: Run, tasks: Tasks, task: int) -> packing.TaskAsk:
     assert run.pack is not None
-    spec: packing.TaskSpec = tasks.specs[task] if tasks.specs else run.pack.spec
+    spec = deal.spec_of(run, tasks.specs, task)
     argv = deal.task_argv(run, tasks.lines[task] if tasks.lines else "")
     key = packing.key_of(argv, Path(run.cwd), spec.name)
     return packing.TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, key=key)

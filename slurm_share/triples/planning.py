@@ -16,7 +16,7 @@ from ..core.errors import CommandError, ConfigError, DriverError, OptionError, U
 from ..core.settings import Settings
 from ..node import topology
 from ..node.records import Gpu
-from ..packing import PackRequest, PackSettings, check_parts
+from ..packing import PackRequest, PackSettings, TaskSpec, check_parts
 from ..share import limits, option, visible_devices, visible_gpus
 from ..slurm import jobs as slurm_jobs
 from ..slurm import script as script_reader
@@ -55,6 +55,8 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     together: bool = False
     keep_going: bool = False
     """Both as in records.Run."""
+    spec: TaskSpec = TaskSpec()
+    """The options of tasks without their own that need no --pack."""
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
@@ -93,6 +95,9 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
     checkpoint.check(asked.checkpoint, is_moving=_is_moving(pack))
     if pack is not None:
         pack = replace(pack, checkpoint_signal=number)
+        own = asked.spec
+        spec = replace(pack.spec, timeout_s=own.timeout_s, cpus=own.cpus, mem_mib=own.mem_mib)
+        pack = replace(pack, spec=spec)
     if pack is not None and asked.window_s is not None:
         pack = replace(pack, settings=replace(pack.settings, rate_window_s=asked.window_s))
     if asked.tasks is not None and asked.ntasks is not None:
@@ -109,8 +114,9 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         found = task_files.parse(
             script_reader.read_task_bytes(asked.tasks),
             f"--tasks {source}",
-            None if pack is None else pack.spec,
+            asked.spec if pack is None else pack.spec,
             is_json=asked.tasks.endswith(task_files.JSON_ENDING),
+            is_packed=pack is not None,
         )
     tasks = len(found.lines) or asked.ntasks or processes
     distribution = asked.distribution if found.lines or asked.ntasks is not None else None
@@ -132,6 +138,7 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         other_lines=found.others,
         progress=asked.progress or "",
         rate_window_s=PackSettings().rate_window_s if asked.window_s is None else asked.window_s,
+        spec=asked.spec if pack is None else TaskSpec(),
         pack=pack,
         checkpoint_signal=number,
         together=asked.together,

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ..core.records import ShareRequest
 from ..node.records import Gpu
-from ..packing import PackRequest
+from ..packing import PackRequest, TaskSpec
 from ..share import Assignment, Slot
 
 TASKS_MAX = 10_000_000
@@ -145,6 +145,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """Regular expression with one group, the amount of work done in a task's log (--progress)."""
     rate_window_s: float = 30.0
     """Length of a window in which the rates of tasks are measured (--window)."""
+    spec: TaskSpec = TaskSpec()
+    """The options of tasks without their own. In a packed run, those of `pack` take its place."""
     pack: PackRequest | None = None
     """Packing request: each task gets its GPU when it starts. None: each process has a fixed GPU."""
     together: bool = False

@@ -5,7 +5,7 @@
     LLSUB.3/
         run.json                               the run (Run)
         tasks                                  one line per task, with --tasks or inputs
-        specs.jsonl                            packed run with unlike tasks: the request of each task (TaskSpec)
+        specs.jsonl                            a run whose tasks differ: the options of each task (TaskSpec)
         launch.sh                              the script of the job; llmapreduce: map.sh, reduce.sh
         kept/train.sh                          the script as it was submitted (kept_script.py)
         environment                            the environment at submission, NUL-terminated NAME=VALUE; mode 0600
@@ -48,7 +48,7 @@ RESULTS = "results.jsonl"
 SUMMARY = "summary.json"
 TASKS = "tasks"
 SPECS = "specs.jsonl"
-"""The requests of each task of a packed run, one `TaskSpec` per line; missing: all are as in `Run.pack.spec`."""
+"""The options of each task, one `TaskSpec` per line; missing: all are as in `Run.spec`, or `Run.pack.spec`."""
 JOBS = "jobs"
 LAUNCH_SCRIPT = "launch.sh"
 MAP_SCRIPT = "map.sh"
@@ -170,12 +170,15 @@ def render_specs(specs: Sequence[TaskSpec]) -> bytes:
 
 
 def read_specs(folder: Path, run: Run) -> tuple[TaskSpec, ...]:
-    """Return the request of each task of a packed run; empty: all are as in `Run.pack.spec`.
+    """Return the options of each task of a run; empty: all have the same (`rules.deal.spec_of`).
 
-    Raises StateError for a file that does not have one request for each task.
+    Raises StateError for a file that does not have the options of each task. A map has no such file: one of this name
+    in the folder of its --tempdir is the user's.
     """
+    if run.kind == "llmapreduce":
+        return ()
     file = folder / SPECS
-    with reading(file, "the requests of the tasks cannot be read ({}); submit the run again"):
+    with reading(file, "the options of the tasks cannot be read ({}); submit the run again"):
         try:
             specs = tuple(_spec.decode(line) for line in file.read_bytes().split(b"\n")[:-1])
         except FileNotFoundError:

@@ -69,7 +69,7 @@ def launch_node(
     """
     try:
         lines = _read_lines(run, folder)
-        specs = run_folder.read_specs(folder, run) if run.pack is not None else ()
+        specs = run_folder.read_specs(folder, run)
         script = ScriptChoice(run, folder, say)
         with _deferred_signals() as received:
             node = nodes.prepare(run, folder, environ, paths, settings)

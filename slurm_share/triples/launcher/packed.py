@@ -261,7 +261,7 @@ class PackStrategy(strategy.Strategy):
         self.log.tell(f"task {task} gets no further attempt: {why}")
 
     def _spec(self, task: int) -> packing.TaskSpec:
-        return self.specs[task] if self.specs else self.pack.spec
+        return deal.spec_of(self.run, self.specs, task)
 
     def _ask(self, task: int, now: float) -> packing.TaskAsk:
         if self._asked is not None and self._asked.task == task:

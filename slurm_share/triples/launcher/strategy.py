@@ -51,7 +51,7 @@ class LauncherState(Struct, frozen=True, kw_only=True):
     lines: Sequence[str]
     """The tasks file."""
     specs: Sequence[TaskSpec]
-    """The requests of each task of a packed run; empty: all tasks request the same."""
+    """The options of each task; empty: all tasks have the same (`rules.deal.spec_of`)."""
     out_of_memory: Mapping[int, Ended]
     """Task that is not done -> its last attempt that ran out of GPU memory in earlier jobs."""
     was_here: bool

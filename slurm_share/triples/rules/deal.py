@@ -8,6 +8,7 @@ import msgspec
 
 from ...core import text_files
 from ...core.errors import shown
+from ...packing import TaskSpec
 from ..records import Distribution, Run
 
 CHUNKS_LEFT = 4
@@ -74,6 +75,16 @@ def chunks(tasks: int, processes: int, most: int = CHUNK_MAX) -> tuple[range, ..
         found.append(range(first, first + size))
         first += size
     return tuple(found)
+
+
+def spec_of(run: Run, specs: Sequence[TaskSpec], task: int) -> TaskSpec:
+    """Return the options of a task. `specs`: of each task, empty if all have the same."""
+    return specs[task] if specs else base_spec(run)
+
+
+def base_spec(run: Run) -> TaskSpec:
+    """Return the options of the tasks that have none of their own."""
+    return run.spec if run.pack is None else run.pack.spec
 
 
 SHELL = "/bin/sh"

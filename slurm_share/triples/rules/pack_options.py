@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ...core import names
+from ...core import names, numbers
 from ...core.errors import UsageError, shown
 from ...core.text import did_you_mean
 from ...packing import BOOKING, POLICIES, Guard, Order, PackRequest, PackSettings, PolicyName, TaskSpec, Undo
@@ -38,6 +38,7 @@ GPUS_MAX = 256
 _HAVE_CONDITIONS: frozenset[PolicyName] = frozenset({"rr", "magm", "lug", "mug", "first-fit", "best-fit", "worst-fit"})
 """Policies with conditions on free memory and load of a GPU (Yousefzadeh 2025, 6.2.2 and 6.3.3)."""
 _CONDITIONS = "book, smact_max=RATIO|none, free_min=SIZE|none"
+_PERCENT = re.compile(r"([0-9]{1,3}(?:\.[0-9]{1,3})?)%", re.ASCII)
 _RATIO = re.compile(r"[0-9]{0,4}(?:\.[0-9]{1,6})?", re.ASCII)
 
 
@@ -47,7 +48,8 @@ class PackOptions(Struct, frozen=True, kw_only=True):
     pack: str | None = None
     """The value of `--pack=`."""
     gpu_mem: str | None = None
-    gpus_per_task: int | None = None
+    gpus_per_task: int | float | None = None
+    """A whole number, or 0.5."""
     name: str | None = None
     oom_retries: int | None = None
     max_per_gpu: int | None = None
@@ -105,11 +107,11 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
     if settings.policy == "gain":
         settings = replace(settings, undo=written.undo or settings.undo)
 
-    spec = TaskSpec(
-        gpu_mem_mib=None if written.gpu_mem is None else parse_gpu_mem(written.gpu_mem, "--gpu-mem="),
-        gpus=1 if written.gpus_per_task is None else written.gpus_per_task,
-        name="" if written.name is None else parse_name(written.name, "--name"),
-    )
+    spec = TaskSpec(name="" if written.name is None else parse_name(written.name, "--name"))
+    if written.gpu_mem is not None:
+        spec = with_gpu_mem(spec, written.gpu_mem, "--gpu-mem=")
+    if written.gpus_per_task is not None:
+        spec = with_gpus(spec, str(written.gpus_per_task), "--gpus-per-task")
     default = PackRequest()
     return PackRequest(
         settings=settings,
@@ -183,6 +185,30 @@ def parse_gpu_mem(text: str, name: str) -> int | None:
     if text == LEARNED:
         return None
     return _size_mib(text, name)
+
+
+def with_gpu_mem(spec: TaskSpec, text: str, name: str) -> TaskSpec:
+    """Return the options with GPU memory: a size, a percentage of the task's GPU, or `learned`. Raises UsageError."""
+    if text.endswith("%"):
+        match = _PERCENT.fullmatch(text)
+        percent = float(match[1]) if match else 0.0
+        if not 0 < percent <= 100:
+            raise UsageError(f"{name} is a size such as 6G, or a part of the GPU such as 25%, not {shown(text)}")
+        return replace(spec, gpu_mem_mib=None, gpu_mem_percent=percent)
+    return replace(spec, gpu_mem_mib=parse_gpu_mem(text, name), gpu_mem_percent=None)
+
+
+def with_gpus(spec: TaskSpec, text: str, name: str) -> TaskSpec:
+    """Return the options with a number of GPUs: whole ones, or a half. Raises UsageError."""
+    if text in ("0.5", ".5"):
+        return replace(spec, gpus=1, is_half=True)
+    number = numbers.whole(text, GPUS_MAX)
+    if not number:
+        raise UsageError(
+            f"{name} is a whole number from 1 to {GPUS_MAX}, or 0.5 for half a GPU, not "
+            f"{shown(text) or 'empty'}; other parts of a GPU are sizes: --gpu-mem=25%"
+        )
+    return replace(spec, gpus=number, is_half=False)
 
 
 def parse_name(text: str, option: str) -> str:

@@ -1,7 +1,6 @@
 """Parse a tasks file: one task per line with `#LLSUB` lines between them, or one JSON object per line.
 
-`#LLSUB --gpu-mem=6G` and JSON set the requests of tasks in a packed run. They override the command line, which applies
-to all tasks. Without --pack, an `#LLSUB` line is a task like every other line.
+`#LLSUB --task-time=10m` and JSON set the options of tasks. They override the command line, which applies to all tasks.
 """
 
 from __future__ import annotations
@@ -11,20 +10,18 @@ from contextlib import contextmanager
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
-from msgspec.structs import replace
 
-from ...core import numbers, text_files
+from ...core import text_files
 from ...core.errors import UsageError, shown
 from ...core.text import did_you_mean
 from ...packing import TaskSpec
 from ..records import TASKS_MAX
-from . import pack_options, submission
+from . import pack_options, submission, task_options
 
 MAGIC = "#LLSUB"
 LINE_MAX_BYTES = 8192
 """Most bytes of a task's line, far below the kernel's limit of one argument (128 KiB)."""
 JSON_ENDING = ".jsonl"
-LINE_OPTIONS = ("gpu-mem", "gpus-per-task", "name")
 OTHERS_MOST = 2000
 """Most lines that are not tasks of which the numbers are recorded in run.json."""
 _EXAMPLE = '{"run": "python a.py", "gpu_mem": "6G"}'
@@ -51,25 +48,42 @@ class _JsonTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     run: str
     gpu_mem: str | UnsetType | None = UNSET
     """None: the size is learned."""
-    gpus: int | UnsetType = UNSET
+    gpus: int | float | UnsetType = UNSET
     name: str | UnsetType = UNSET
+    timeout: str | UnsetType | None = UNSET
+    """This and the next ones, None: no limit, or the part of its worker."""
+    priority: int | UnsetType = UNSET
+    cpus: int | UnsetType | None = UNSET
+    mem: str | UnsetType | None = UNSET
 
 
 _decoder = msgspec.json.Decoder(_JsonTask)
 _KEYS = tuple(field.name for field in msgspec.structs.fields(_JsonTask))
+_OPTIONS = {
+    "gpu_mem": "gpu-mem", "gpus": "gpus-per-task", "name": "name", "timeout": "task-time", "priority": "priority",
+    "cpus": "task-cpus", "mem": "task-mem",
+}  # fmt: skip
+"""Key -> the option of the command line that sets the same."""
+_AT = {"gpu_mem": "gpu_mem="}
+"""Key -> its beginning of a message, where the message continues with the value."""
+_KINDS = {
+    "run": "text", "gpu_mem": 'text such as "6G" or "25%"', "gpus": "a number", "name": "text",
+    "timeout": 'text such as "10m", or null', "priority": "a whole number", "cpus": "a whole number, or null",
+    "mem": 'text such as "8G", or null',
+}  # fmt: skip
 
 
-def parse(data: bytes, source: str, base: TaskSpec | None, *, is_json: bool) -> Tasks:
+def parse(data: bytes, source: str, base: TaskSpec, *, is_json: bool, is_packed: bool) -> Tasks:
     """Return the tasks of a file. Raises UsageError, with the line's number, for an invalid line.
 
-    base: the requests on the command line, for all tasks of a packed run; None: the run is not packed.
+    base: the options on the command line, for all tasks.
     """
-    found = list(_json_lines(data, source, base) if is_json else _text_lines(data, source, base))
+    found = list((_json_lines if is_json else _text_lines)(data, source, base, is_packed))
     if not found:
         raise UsageError(f"{source}: the file has only {MAGIC} lines; write a task below them")
     lines = tuple(line for _, line, _ in found)
     others = _others([number for number, _, _ in found])
-    if base is None or all(spec == base for _, _, spec in found):
+    if all(spec == base for _, _, spec in found):
         return Tasks(lines, source=source, others=others)
     return Tasks(lines, tuple(spec for _, _, spec in found), tuple(number for number, _, _ in found), source, others)
 
@@ -124,29 +138,27 @@ def _split_lines(data: bytes, source: str, most_bytes: int) -> list[bytes]:
     return lines
 
 
-def _text_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tuple[int, str, TaskSpec]]:
-    spec = base or TaskSpec()
+def _text_lines(data: bytes, source: str, base: TaskSpec, is_packed: bool) -> Iterator[tuple[int, str, TaskSpec]]:
+    spec = base
     for number, line in enumerate(parse_lines(data, source), 1):
-        if base is not None and line.startswith(MAGIC):
-            spec = _with_options(line.removeprefix(MAGIC).strip(), spec, f"{source}: line {number}")
+        if line.startswith(MAGIC):
+            text = line.removeprefix(MAGIC).strip()
+            spec = _with_options(text, spec, f"{source}: line {number}", is_packed=is_packed)
         else:
             yield number, line, spec
 
 
-def _with_options(text: str, spec: TaskSpec, where: str) -> TaskSpec:
-    """Return the requests of the lines below an `#LLSUB` line."""
+def _with_options(text: str, spec: TaskSpec, where: str, *, is_packed: bool) -> TaskSpec:
+    """Return the options of the lines below an `#LLSUB` line."""
     place = f"{where}: {MAGIC} {shown(text)}"
     for one in submission.parse_options(submission.split_words(text, place), place, "a tasks file"):
-        if one.name not in LINE_OPTIONS or one.value is None:
-            known = ", ".join(f"--{name}=" for name in LINE_OPTIONS)
+        if one.name not in task_options.LINE_OPTIONS or one.value is None:
+            known = ", ".join(f"--{name}=" for name in task_options.LINE_OPTIONS)
             raise UsageError(f"{where}: --{shown(one.name)} is not an option of a tasks file: the options are {known}")
+        if one.name in task_options.NEED_PACK and not is_packed:
+            raise UsageError(f"{where}: --{one.name} needs --pack; write --pack too, or remove --{one.name}")
         with _located(where):
-            if one.name == "gpu-mem":
-                spec = replace(spec, gpu_mem_mib=pack_options.parse_gpu_mem(one.value, "--gpu-mem="))
-            elif one.name == "name":
-                spec = replace(spec, name=pack_options.parse_name(one.value, "--name"))
-            else:
-                spec = replace(spec, gpus=_gpus(one.value, "--gpus-per-task"))
+            spec = task_options.with_option(spec, one.name, one.value)
     return spec
 
 
@@ -159,14 +171,7 @@ def _located(where: str) -> Iterator[None]:
         raise UsageError(f"{where}: {error}") from error
 
 
-def _gpus(text: str, name: str) -> int:
-    number = numbers.whole(text, pack_options.GPUS_MAX)
-    if not number:
-        raise UsageError(f"{name} is a whole number from 1 to {pack_options.GPUS_MAX}, not {shown(text)}")
-    return number
-
-
-def _json_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tuple[int, str, TaskSpec]]:
+def _json_lines(data: bytes, source: str, base: TaskSpec, is_packed: bool) -> Iterator[tuple[int, str, TaskSpec]]:
     most = 2 * LINE_MAX_BYTES + _LAYOUT_BYTES
     for number, line in enumerate(_split_lines(data, source, most), 1):
         where = f"{source}: line {number}"
@@ -175,7 +180,7 @@ def _json_lines(data: bytes, source: str, base: TaskSpec | None) -> Iterator[tup
         except text_files.NOT_JSON as error:
             raise UsageError(f"{where} {_why_no_task(line, str(error))}") from error
         _check_run(task.run, where)
-        yield number, task.run, _json_spec(task, base, where)
+        yield number, task.run, _json_spec(task, base, where, is_packed=is_packed)
 
 
 def _why_no_task(line: bytes, said: str) -> str:
@@ -195,9 +200,8 @@ def _why_no_task(line: bytes, said: str) -> str:
             return f"has the key {shown(key) or repr('')}, but the keys of a task are {', '.join(_KEYS)}{hint}"
     if "run" not in found:
         return f'has no "run", the command; write an object such as {_EXAMPLE}'
-    kinds = {"run": "text", "gpu_mem": 'text such as "6G"', "gpus": "a whole number", "name": "text"}
     wrong = next((key for key in _KEYS if f"$.{key}" in said), "run")
-    return f'has "{wrong}": {shown(msgspec.json.encode(found[wrong]).decode(), 40)}, but it must be {kinds[wrong]}'
+    return f'has "{wrong}": {shown(msgspec.json.encode(found[wrong]).decode(), 40)}, but it must be {_KINDS[wrong]}'
 
 
 def _check_run(run: str, where: str) -> None:
@@ -212,19 +216,16 @@ def _check_run(run: str, where: str) -> None:
         raise UsageError(f'{where}: "run" {why}')
 
 
-def _json_spec(task: _JsonTask, base: TaskSpec | None, where: str) -> TaskSpec:
-    if base is None:
-        idle = next((key for key in _KEYS if key != "run" and getattr(task, key) is not UNSET), None)
-        if idle is not None:
-            raise UsageError(f'{where}: "{idle}" needs --pack; write --pack too, or remove the key')
-        return TaskSpec()
+def _json_spec(task: _JsonTask, base: TaskSpec, where: str, *, is_packed: bool) -> TaskSpec:
     spec = base
-    with _located(where):
-        if not isinstance(task.gpu_mem, UnsetType):
-            mib = None if task.gpu_mem is None else pack_options.parse_gpu_mem(task.gpu_mem, "gpu_mem=")
-            spec = replace(spec, gpu_mem_mib=mib)
-        if not isinstance(task.gpus, UnsetType):
-            spec = replace(spec, gpus=_gpus(str(task.gpus)[:20], '"gpus"'))
-        if not isinstance(task.name, UnsetType):
-            spec = replace(spec, name=pack_options.parse_name(task.name, '"name"'))
+    for key, option in _OPTIONS.items():
+        value = getattr(task, key)
+        if value is UNSET:
+            continue
+        if option in task_options.NEED_PACK and not is_packed:
+            raise UsageError(f'{where}: "{key}" needs --pack; write --pack too, or remove the key')
+        if value is None:
+            value = pack_options.LEARNED if key == "gpu_mem" else task_options.NONE
+        with _located(where):
+            spec = task_options.with_option(spec, option, str(value)[:40], at=_AT.get(key, f'"{key}"'))
     return spec

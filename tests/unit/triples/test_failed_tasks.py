@@ -48,7 +48,7 @@ def test_a_failed_task_is_named_with_its_line_log_reason_and_last_line(tmp_path:
 
 def test_a_line_number_that_was_not_recorded_is_not_shown(tmp_path: Path) -> None:
     text = "".join(f"#LLSUB --gpu-mem={1 + task % 2}G\necho {task}\n" for task in range(2 + task_files.OTHERS_MOST))
-    tasks = task_files.parse(text.encode(), "cmds.txt", TaskSpec(), is_json=False)
+    tasks = task_files.parse(text.encode(), "cmds.txt", TaskSpec(), is_json=False, is_packed=True)
     run = replace(RUN, tasks=len(tasks.lines), other_lines=tasks.others)
     _, *rest = made(tmp_path, run, {1: "failed"}, list(tasks.lines))
     assert failed_tasks.lines_of(tmp_path, *rest)[1] == "  task 1: echo 1 -> no log (exit code 3)"
@@ -73,7 +73,7 @@ def test_bare_lines_are_a_tasks_file_with_the_same_requests(tmp_path: Path) -> N
         tmp_path, replace(RUN, pack=PackRequest()), {0: "failed", 1: "failed", 2: "failed"}, lines, specs
     )
     text = "".join(f"{line}\n" for line in failed_tasks.bare_lines(tmp_path, run, found))
-    again = task_files.parse(text.encode(), "x", base, is_json=False)
+    again = task_files.parse(text.encode(), "x", base, is_json=False, is_packed=True)
     assert again.lines == tuple(lines)
     assert again.specs == specs
 

@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from slurm_share.core.errors import UsageError
 from slurm_share.packing import TaskSpec
@@ -17,11 +18,11 @@ BASE = TaskSpec(gpu_mem_mib=1024)
 
 
 def text(data: bytes, base: TaskSpec | None = BASE) -> Tasks:
-    return task_files.parse(data, "f", base, is_json=False)
+    return task_files.parse(data, "f", base or TaskSpec(), is_json=False, is_packed=base is not None)
 
 
 def jsonl(data: bytes, base: TaskSpec | None = BASE) -> Tasks:
-    return task_files.parse(data, "f", base, is_json=True)
+    return task_files.parse(data, "f", base or TaskSpec(), is_json=True, is_packed=base is not None)
 
 
 # ---- Lines ----
@@ -94,10 +95,11 @@ def test_a_line_sets_defaults_for_the_lines_below_it() -> None:
     assert found.numbers == (1, 3, 5, 7)
 
 
-def test_without_pack_such_a_line_is_a_task_with_a_number_as_before() -> None:
-    assert text(b"#LLSUB --gpu-mem=6G\nb\n#LLSUB nonsense\n", None) == Tasks(
-        ("#LLSUB --gpu-mem=6G", "b", "#LLSUB nonsense"), source="f"
-    )
+def test_without_pack_such_a_line_sets_the_options_that_need_none() -> None:
+    found = text(b"#LLSUB --task-time=10m --name=x\na\n#LLSUB --task-time=none\nb\n", None)
+    assert found.specs == (TaskSpec(timeout_s=600.0, name="x"), TaskSpec(name="x"))
+    with pytest.raises(UsageError, match="f: line 1: --gpu-mem needs --pack; write --pack too, or remove --gpu-mem"):
+        text(b"#LLSUB --gpu-mem=6G\nb\n", None)
 
 
 def test_other_comments_stay_tasks() -> None:
@@ -113,9 +115,18 @@ def test_other_comments_stay_tasks() -> None:
         ("--pack", "--pack is not an option of a tasks file"),
         ("6G", "6G is not an option of a tasks file"),
         ("-g 2", "-g is not an option"),
-        ("--gpus-per-task=0", "--gpus-per-task is a whole number from 1 to 256, not 0"),
+        ("--gpus-per-task=0", "--gpus-per-task is a whole number from 1 to 256, or 0.5 for half a GPU, not 0"),
         ("--gpus-per-task=-1", "not -1"),
         ("--gpus-per-task=two", "not two"),
+        ("--gpus-per-task=1.5", "not 1.5; other parts of a GPU are sizes: --gpu-mem=25%"),
+        ("--gpu-mem=0%", "--gpu-mem= is a size such as 6G, or a part of the GPU such as 25%, not 0%"),
+        ("--gpu-mem=101%", "not 101%"),
+        ("--task-time=10x", "--task-time is a time such as 90s, .* not 10x"),
+        ("--task-time=0", "not 0"),
+        ("--priority=high", "--priority is a whole number from -1000000 to 1000000, higher ones first, not high"),
+        ("--priority=99999999999", "not 99999999999"),
+        ("--task-cpus=0", "--task-cpus is a whole number of cores"),
+        ("--task-mem=8", "--task-mem=8 would be 8 MiB"),
         ("--gpu-mem='6G", "No closing quotation"),
         (f"--name={'x' * 201}", "--name .* must have at most 200 printable characters"),
         ("x --gpu-mem=6G", "x is not an option"),
@@ -145,8 +156,27 @@ def test_an_object_says_what_one_task_asks_for() -> None:
     assert found.numbers == (1, 2, 3)
 
 
-def test_without_pack_only_run_is_taken() -> None:
+def test_half_a_gpu_and_a_part_of_its_memory() -> None:
+    found = jsonl(
+        b'{"run": "a", "gpus": 0.5}\n{"run": "b", "gpus": 0.5, "gpu_mem": "25%"}\n{"run": "c", "gpu_mem": "12.5%"}\n'
+    )
+    assert found.specs == (
+        TaskSpec(gpu_mem_mib=1024, is_half=True),
+        TaskSpec(gpu_mem_percent=25, is_half=True),
+        TaskSpec(gpu_mem_percent=12.5),
+    )
+    assert text(b"#LLSUB --gpus-per-task=0.5 --gpu-mem=learned\na\n").specs == (TaskSpec(is_half=True),)
+
+
+def test_without_pack_the_options_that_need_none_are_taken() -> None:
     assert jsonl(b'{"run": "a"}\n', None) == Tasks(("a",), source="f")
+    line = b'{"run": "a", "name": "n", "timeout": "90s", "priority": -3, "cpus": 4, "mem": "8G"}\n{"run": "b"}\n'
+    own = TaskSpec(name="n", timeout_s=90.0, priority=-3, cpus=4, mem_mib=8192)
+    assert jsonl(line, None).specs == (own, TaskSpec())
+    none = b'{"run": "a", "timeout": null, "cpus": null, "mem": null}\n'
+    assert task_files.parse(none, "f", replace(own, priority=0), is_json=True, is_packed=False).specs == (
+        TaskSpec(name="n"),
+    )
     with pytest.raises(UsageError, match='line 2: "gpus" needs --pack; write --pack too, or remove the key'):
         jsonl(b'{"run": "a"}\n{"run": "b", "gpus": 1}\n', None)
 
@@ -156,23 +186,32 @@ def test_without_pack_only_run_is_taken() -> None:
     [
         (
             '{"run": "a", "gpumem": "6G"}',
-            "has the key gpumem, but the keys of a task are run, gpu_mem, gpus, name; did you mean gpu_mem",
+            "has the key gpumem, but the keys of a task are run, gpu_mem, gpus, name, .*; did you mean gpu_mem",
         ),
         ('{"run": "a", "": 1}', "has the key '', but"),
-        ('{"run": "a", "zzz": 1}', "has the key zzz, but the keys of a task are run, gpu_mem, gpus, name$"),
+        (
+            '{"run": "a", "zzz": 1}',
+            "has the key zzz, but the keys of a task are run, gpu_mem, gpus, name, timeout, priority, cpus, mem$",
+        ),
         ("{}", 'has no "run"'),
         ('{"gpus": 1}', 'has no "run"'),
         ('{"run": 5}', 'has "run": 5, but it must be text'),
         ('{"run": ["a"]}', 'has "run": \\["a"\\], but it must be text'),
-        ('{"run": "a", "gpu_mem": 6}', 'has "gpu_mem": 6, but it must be text such as "6G"'),
+        ('{"run": "a", "gpu_mem": 6}', 'has "gpu_mem": 6, but it must be text such as "6G" or "25%"'),
         ('{"run": "a", "gpu_mem": "6"}', "gpu_mem=6 would be 6 MiB, .* gpu_mem=6G"),
         ('{"run": "a", "gpu_mem": "0"}', "gpu_mem= is a size like 8G or 800M, at most 16T, not 0"),
         ('{"run": "a", "gpu_mem": "-6G"}', "not -6G"),
         ('{"run": "a", "gpu_mem": "NaN"}', "not NaN"),
-        ('{"run": "a", "gpus": 0}', '"gpus" is a whole number from 1 to 256, not 0'),
+        ('{"run": "a", "gpus": 0}', '"gpus" is a whole number from 1 to 256, or 0.5 for half a GPU, not 0'),
         ('{"run": "a", "gpus": -2}', "not -2"),
-        ('{"run": "a", "gpus": 1.5}', 'has "gpus": 1.5, but it must be a whole number'),
-        ('{"run": "a", "gpus": true}', 'has "gpus": true, but it must be a whole number'),
+        ('{"run": "a", "gpus": 1.5}', '"gpus" is a whole number from 1 to 256, or 0.5 for half a GPU, not 1.5'),
+        ('{"run": "a", "gpus": true}', 'has "gpus": true, but it must be a number'),
+        ('{"run": "a", "timeout": 600}', 'has "timeout": 600, but it must be text such as "10m", or null'),
+        ('{"run": "a", "timeout": "10 m"}', '"timeout" is a time such as'),
+        ('{"run": "a", "priority": 1.5}', 'has "priority": 1.5, but it must be a whole number'),
+        ('{"run": "a", "priority": "1"}', 'has "priority": "1", but it must be a whole number'),
+        ('{"run": "a", "cpus": -1}', '"cpus" is a whole number of cores from 1 to 65536, or none, not -1'),
+        ('{"run": "a", "mem": "8X"}', '"mem"= is a size'),
         ('{"run": "a", "gpus": 99999999999999999999}', "from 1 to 256"),
         ('{"run": "a", "name": 3}', 'has "name": 3, but it must be text'),
         ('{"run": "a", "name": "x\\ny"}', '"name" .* at most 200 printable characters'),
@@ -212,7 +251,7 @@ def test_any_command_comes_back_from_json(runs: list[str]) -> None:
 @given(st.binary(max_size=60), st.booleans(), st.booleans())
 def test_any_bytes_are_tasks_or_a_sentence(data: bytes, is_json: bool, is_packed: bool) -> None:
     try:
-        task_files.parse(data, "f", BASE if is_packed else None, is_json=is_json)
+        task_files.parse(data, "f", BASE, is_json=is_json, is_packed=is_packed)
     except UsageError as error:
         said = str(error)
     else:
