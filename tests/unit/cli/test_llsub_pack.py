@@ -203,13 +203,16 @@ def test_json_lines_become_commands_and_specs(here: Path) -> None:
     assert run_folder.read_specs(folder, run) == (TaskSpec(gpu_mem_mib=6144, name="resnet"), TaskSpec())
 
 
-def test_without_pack_json_says_what_to_run_and_comments_stay_tasks(here: Path) -> None:
+def test_without_pack_tasks_have_the_options_that_need_none(here: Path) -> None:
     (here / "mix.jsonl").write_text('{"run": "b c"}\n')
-    (here / "mix").write_text("#LLSUB --gpu-mem=6G\nb\n")
+    (here / "mix").write_text("a\n#LLSUB --task-time=90s\nb\n")
     assert call("./plain.sh", "[1,4]", "--tasks", "mix.jsonl") == 0
     assert run_folder.read_tasks(here / "LLSUB.1") == ["b c"]
-    assert call("[1,4]", "--tasks", "mix") == 0
-    assert run_folder.read_tasks(here / "LLSUB.2") == ["#LLSUB --gpu-mem=6G", "b"]
+    assert call("[1,4]", "--tasks", "mix", "--task-time=5m") == 0
+    run = run_folder.read_run(here / "LLSUB.2")
+    specs = run_folder.read_specs(here / "LLSUB.2", run)
+    assert run_folder.read_tasks(here / "LLSUB.2") == ["a", "b"]
+    assert run.spec == specs[0] and [spec.timeout_s for spec in specs] == [300.0, 90.0]
 
 
 def test_specs_of_another_number_of_tasks_are_refused(here: Path) -> None:
@@ -221,8 +224,8 @@ def test_specs_of_another_number_of_tasks_are_refused(here: Path) -> None:
     for data, why in (
         (whole + b"{}\n", "it has 3 lines, but the run has 2 tasks; submit it again"),
         (whole[:-5], "it has 1 line"),
-        (b'{"gpumem": 5}\n{}\n', "the requests of the tasks cannot be read"),
-        (b"\xff\n{}\n", "the requests of the tasks cannot be read"),
+        (b'{"gpumem": 5}\n{}\n', "the options of the tasks cannot be read"),
+        (b"\xff\n{}\n", "the options of the tasks cannot be read"),
     ):
         file.write_bytes(data)
         with pytest.raises(run_folder.StateError, match=why):
