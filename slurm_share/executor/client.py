@@ -1,0 +1,784 @@
+"""`Executor`: submits calls, and gives their results to futures.
+
+One thread of the client writes calls and reads results (`Exchange`); it holds no reference to the executor, so that an
+executor that nobody uses any more is closed.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import functools
+import itertools
+import json
+import os
+import re
+import selectors
+import sys
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import _base
+from pathlib import Path
+from typing import Any, TypeVar
+
+from . import child, frames, links, outcome, run_folder, starting
+from .dispatcher import own_place, process_start
+from .errors import InitializerFailed, NotReadable, NotStored, RunEnded
+from .frames import Call, Key, Result
+
+T = TypeVar("T")
+
+POLL_LEAST_S = 0.002
+POLL_MOST_S = 0.5
+"""Seconds between two looks at the results of other machines: short while results come, then longer."""
+BEAT_S = 5.0
+"""Seconds between two signs of life for dispatchers."""
+BATCH_MOST = 64
+"""Most calls that a node claims at once."""
+GATHER_S = 0.001
+"""Seconds in which further calls join those that are about to be written."""
+CHECK_S = 10.0
+"""Seconds without a sign of life of any dispatcher until Slurm is asked whether the job still exists; then again."""
+LOCAL_CHECK_S = 0.5
+
+
+class Future(concurrent.futures.Future[T]):
+    """The result of a call."""
+
+    key: str = ""
+    """Names the call in its run: `Executor.attach(folder).futures[key]`."""
+    _exchange: Exchange | None = None
+    _call: tuple[int, int] | None = None
+
+    def cancel(self) -> bool:
+        """Cancel the call unless it runs or has run; return whether it is cancelled."""
+        exchange = self._exchange
+        if exchange is None or self.done():
+            return super().cancel()
+        if not exchange.take_back(self):
+            return False
+        if not super().cancel():
+            return False
+        self.set_running_or_notify_cancel()
+        return True
+
+    def running(self) -> bool:
+        """Return whether a node has taken the call, and there is no result yet."""
+        exchange = self._exchange
+        return super().running() or (exchange is not None and not self.done() and exchange.is_begun(self))
+
+
+class Options:
+    """What a call may ask for."""
+
+    NAMES = ("timeout", "retries", "gpu_mem")
+
+    @staticmethod
+    def check(options: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the options that are set, checked. Raises TypeError and ValueError."""
+        found: dict[str, Any] = {}
+        for name, value in options.items():
+            if name not in Options.NAMES:
+                raise TypeError(f"a call has no option {name!r}; there are {', '.join(Options.NAMES)}")
+            if value is None:
+                continue
+            if name == "timeout":
+                if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+                    raise ValueError(f"timeout={value!r}: write a number of seconds above 0")
+                found[name] = float(value)
+            elif name == "retries":
+                if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 1000:
+                    raise ValueError(f"retries={value!r}: write a number from 0 to 1000")
+                if value:
+                    found[name] = value
+            else:
+                found[name] = mebibytes(value)
+        return found
+
+
+def mebibytes(size: str | int) -> int:
+    """Return a size such as "6G" or "512M" in MiB. Raises ValueError."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([MG])(?:i?B)?", str(size), re.IGNORECASE)
+    if found is None or float(found[1]) <= 0:
+        raise ValueError(f"gpu_mem={size!r}: write a size such as '6G' or '512M'")
+    return max(1, int(float(found[1]) * (1024 if found[2] in "gG" else 1)))
+
+
+class Exchange:
+    """Calls out, results in: one client's part of a run. Its thread begins with the first call."""
+
+    def __init__(self, folder: str, job: starting.Job, config: run_folder.Config) -> None:
+        """Raises OSError."""
+        self.folder, self.job, self.config = folder, job, config
+        self.lock = threading.Lock()
+        self.pid = os.getpid()
+        self.number = -1
+        self.file: frames.Appender | None = None
+        self.count = 0
+        """Calls of this client so far."""
+        self.frames = 0
+        """Frames of calls in the file so far."""
+        self.buffer: deque[Call] = deque()
+        self.futures: dict[Key, Future[Any]] = {}
+        """The calls without a result."""
+        self.where: dict[int, int] = {}
+        """Call -> its frame, for calls without a result."""
+        self.is_closing = False
+        self.has_closed = False
+        self.broken: BaseException | None = None
+        self.resize_to: int | None = None
+        self.thread: threading.Thread | None = None
+        self.wake_r, self.wake_w = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.is_woken = False
+        self.readers: dict[str, frames.Reader] = {}
+        self.ended: dict[str, str] = {}
+        """Result file -> why its dispatcher said that it ends."""
+        self.beats: dict[str, int] = {}
+        self.heard = time.monotonic()
+        self.idle = threading.Event()
+        self.offsets: list[int] = []
+        """Frame of calls -> its place in the file."""
+        self.restart: Callable[[Exchange], None] | None = None
+        """Starts workers before the first call of a client that attached to a run without any."""
+        _exchanges.add(self)
+
+    # ---- For the executor ----
+
+    def submit(self, function: bytes, arguments: bytes, options: bytes, future: Future[Any]) -> None:
+        """Queue a call. Raises RuntimeError, RunEnded, OSError."""
+        if os.getpid() != self.pid:
+            raise RuntimeError("this executor belongs to the process that made it; make another one after a fork")
+        flags = 0
+        if self.restart is not None:
+            self.restart(self)
+            self.restart = None
+        with self.lock:
+            self.check_open()
+            if self.file is None:
+                self._open()
+            index = self.count
+            self.count += 1
+        if len(arguments) >= frames.LARGE_BYTES:
+            name = f"a{self.number}.{index}"
+            try:
+                frames.write_new(f"{self.folder}/{run_folder.DATA}/{name}", arguments)
+            except OSError as error:
+                future.key = f"{self.number}.{index}"
+                outcome.set_exception(future, self._not_stored(error, len(arguments)))
+                return
+            arguments, flags = name.encode(), frames.IN_FILE
+        call = Call(index, function, arguments, options, flags, self.number)
+        future.key = f"{self.number}.{index}"
+        future._exchange, future._call = self, call.key
+        with self.lock:
+            self.check_open()
+            self.futures[call.key] = future
+            self.buffer.append(call)
+            self.idle.clear()
+            self._begin_thread()
+        self.wake()
+
+    def check_open(self) -> None:
+        """Raise if no further call can be submitted."""
+        if self.broken is not None:
+            raise type(self.broken)(*self.broken.args)
+        if self.is_closing:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        if _is_exiting:
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    def _open(self) -> None:
+        self.number, self.file = run_folder.new_client(self.folder)
+        me = {"place": own_place(), "pid": os.getpid(), "start": process_start(os.getpid())}
+        self.file.append(frames.frame(frames.OPENED, json.dumps(me).encode()))
+
+    def _begin_thread(self) -> None:
+        if self.thread is None:
+            self.thread = threading.Thread(target=self._run, name="slurm-share-executor", daemon=True)
+            self.thread.start()
+
+    def begin_reading(self) -> None:
+        """Begin the thread although nothing was submitted."""
+        with self.lock:
+            self._begin_thread()
+
+    def read_results(self) -> None:
+        """Read what there is, before the thread begins."""
+        self._read()
+
+    def wake(self) -> None:
+        if not self.is_woken:
+            self.is_woken = True
+            try:
+                os.write(self.wake_w, b"x")
+            except OSError:
+                pass  # full: it wakes anyway; closed: it has ended
+
+    def take_back(self, future: Future[Any]) -> bool:
+        """Take a call back that no node has begun; return whether that was possible."""
+        if future._call is None or os.getpid() != self.pid:
+            return True
+        key = future._call
+        again: list[Call] = []
+        with self.lock:
+            if key not in self.futures:
+                return False
+            for call in self.buffer:
+                if call.key == key:
+                    self.buffer.remove(call)
+                    del self.futures[key]
+                    self._settled()
+                    return True
+            if key[0] != self.number or self.file is None:
+                return False
+            number = self.where.get(key[1])
+            if number is None or not self._claim(number):
+                return False
+            # The frame is ours now: its other calls go into new frames.
+            for call in self._calls_of(number):
+                self.where.pop(call.index, None)
+                if call.key == key:
+                    continue
+                if call.key in self.futures:
+                    again.append(call)
+            self.buffer.extendleft(reversed(again))
+            try:
+                self.file.append(frames.frame(frames.CANCELLED, frames.pack_keys([key])))
+            except OSError:
+                pass  # a later start of the job may run it, nobody will see the result
+            del self.futures[key]
+            self._settled()
+        if again:
+            self.wake()
+        return True
+
+    def _claim(self, number: int) -> bool:
+        start = self._start()
+        if start is None:
+            return False
+        try:
+            if self._claims is None or self._claims_start != start:
+                self._claims = run_folder.Claims(self.folder, start, f"client.{self.number}")
+                self._claims_start = start
+            return self._claims.take(self.number, number)
+        except OSError:
+            return False
+
+    _claims: run_folder.Claims | None = None
+    _claims_start = ""
+
+    def _start(self) -> str | None:
+        """Return the name of the newest start of the job; None: none has begun, or it cannot be read."""
+        if self.job.start:
+            return self.job.start
+        try:
+            found = [(entry.stat().st_mtime_ns, entry.name) for entry in os.scandir(f"{self.folder}/claims")]
+        except OSError:
+            return None
+        return max(found)[1] if found else None
+
+    def _calls_of(self, number: int) -> list[Call]:
+        offset = self.offsets[number]
+        return frames.unpack_calls(frames.read_at(self.file.path if self.file else "", offset), self.number)
+
+    def is_begun(self, future: Future[Any]) -> bool:
+        """Return whether a node has claimed the call."""
+        if future._call is None:
+            return False
+        with self.lock:
+            number = self.where.get(future._call[1]) if future._call[0] == self.number else None
+            start = self._start()
+        if number is None or start is None:
+            return False
+        return os.path.lexists(f"{self.folder}/{run_folder.CLAIMS}/{start}/{self.number}.{number}")
+
+    def resize(self, size: int) -> None:
+        """Tell the dispatchers how many workers have calls."""
+        with self.lock:
+            self.check_open()
+            if self.file is None:
+                self._open()
+            self.resize_to = size
+            self._begin_thread()
+        self.wake()
+
+    def close(self) -> None:
+        """Submit nothing more; the run ends when its calls are done."""
+        self.is_closing = True
+        self.wake()
+
+    def _settled(self) -> None:
+        if not self.futures and not self.buffer:
+            self.idle.set()
+
+    # ---- The thread ----
+
+    def _run(self) -> None:
+        selector = selectors.DefaultSelector()
+        events = links.FolderEvents()
+        selector.register(self.wake_r, selectors.EVENT_READ)
+        events.watch(f"{self.folder}/{run_folder.RESULTS}")
+        if events.fd >= 0:
+            selector.register(events.fd, selectors.EVENT_READ)
+        delay, next_poll, next_beat, next_check = POLL_LEAST_S, 0.0, 0.0, time.monotonic() + LOCAL_CHECK_S
+        try:
+            while True:
+                now = time.monotonic()
+                timeout = max(0.0, min(next_poll if self.futures else now + BEAT_S, next_beat, next_check) - now)
+                for key, _ in selector.select(timeout):
+                    if key.fd == self.wake_r:
+                        try:
+                            os.read(self.wake_r, 64)
+                        except BlockingIOError:
+                            pass
+                        self.is_woken = False
+                    else:
+                        events.clear()
+                        next_poll = 0.0
+                if self.buffer or self.resize_to is not None:
+                    self._write()
+                now = time.monotonic()
+                if now >= next_poll and (self.futures or not next_poll):
+                    if self._read():
+                        delay, self.heard = POLL_LEAST_S, now
+                    else:
+                        delay = min(delay * 1.3, POLL_MOST_S)
+                    next_poll = time.monotonic() + delay
+                if now >= next_beat:
+                    next_beat = now + BEAT_S
+                    if self.file is not None:
+                        self.file.touch()
+                if now >= next_check:
+                    self._check()
+                    next_check = time.monotonic() + LOCAL_CHECK_S
+                if self.is_closing and not self.buffer and not self.has_closed:
+                    self._close_file()
+                if (self.is_closing and not self.futures and not self.buffer) or self.broken is not None:
+                    break
+        except BaseException as error:  # noqa: BLE001  (futures must not wait for a thread that has ended)
+            self._break(RunEnded(f"the executor's thread ended: {type(error).__name__}: {error}"))
+        finally:
+            self._close_file()
+            selector.close()
+            events.close()
+            self.job.ending()
+
+    def _close_file(self) -> None:
+        if self.has_closed or self.file is None:
+            self.has_closed = True
+            return
+        self.has_closed = True
+        try:
+            self.file.append(frames.frame(frames.CLOSED, b""))
+        except OSError:
+            pass  # the dispatchers see that this process has ended
+
+    def _write(self) -> None:
+        """Write the calls that wait, in frames of a size that spreads them over the workers."""
+        if self.file is None:
+            return
+        if self.resize_to is not None:
+            size, self.resize_to = self.resize_to, None
+            try:
+                self.file.append(frames.frame(frames.RESIZED, size.to_bytes(4, "little")))
+            except OSError:
+                pass
+        with self.lock:
+            calls = list(self.buffer)
+            self.buffer.clear()
+            if not calls:
+                return
+            workers = max(1, self.config.processes)
+            at = 0
+            parts: list[bytes] = []
+            position = self.file.size
+            numbers: list[tuple[int, list[Call]]] = []
+            while at < len(calls):
+                # Smaller frames towards the end, so that no node is left with many while others have none.
+                some = calls[at : at + max(1, min(BATCH_MOST, (len(calls) - at) // (4 * workers)))]
+                at += len(some)
+                part = frames.frame(frames.CALLS, frames.pack_calls(some))
+                parts.append(part)
+                self.offsets.append(position)
+                position += len(part)
+                numbers.append((self.frames, some))
+                self.frames += 1
+            for number, some in numbers:
+                for call in some:
+                    self.where[call.index] = number
+            try:
+                self.file.append(b"".join(parts))
+            except OSError as error:
+                self.frames -= len(parts)
+                del self.offsets[self.frames :]
+                self._fail(calls, error)
+
+    def _fail(self, calls: Sequence[Call], error: OSError) -> None:
+        for call in calls:
+            self.where.pop(call.index, None)
+            future = self.futures.pop(call.key, None)
+            if future is not None:
+                outcome.set_exception(future, self._not_stored(error, len(call.arguments)))
+        self._settled()
+
+    def _not_stored(self, error: OSError, size: int) -> NotStored:
+        return NotStored(
+            f"the call ({size} bytes of arguments) could not be written into {self.folder}: {error.strerror}; "
+            "it was not run: make room there and submit it again"
+        )
+
+    def _read(self) -> bool:
+        """Read what dispatchers have written; return whether there was anything."""
+        found = False
+        folder = f"{self.folder}/{run_folder.RESULTS}"
+        try:
+            for name in os.listdir(folder):
+                if name not in self.readers:
+                    self.readers[name] = frames.Reader(f"{folder}/{name}")
+        except FileNotFoundError:
+            if not os.path.lexists(self.folder):
+                self._break(RunEnded(f"{self.folder} was removed; the results of the calls that were left are lost"))
+            return False
+        except OSError:
+            return False
+        for name, reader in self.readers.items():
+            try:
+                for kind, content, _ in reader.read():
+                    found = True
+                    if kind == frames.RESULTS:
+                        for result in frames.unpack_results(content):
+                            self._result(result)
+                    elif kind == frames.BROKEN:
+                        text = content.decode(errors="replace")
+                        self._break(InitializerFailed(f"the initializer failed, so no call can run:\n{text}"))
+                    elif kind == frames.ENDED:
+                        self.ended[name] = content.decode(errors="replace")
+            except OSError as error:
+                if isinstance(error, frames.NotOwnFile):
+                    sys.stderr.write(f"slurm-share: {reader.path} is not read: {error.strerror}\n")
+        return found
+
+    def _result(self, result: Result) -> None:
+        with self.lock:
+            future = self.futures.pop(result.key, None)
+            if result.client == self.number:
+                self.where.pop(result.index, None)
+        if future is not None:
+            outcome.settle(future, result, self.folder)
+            del future
+        if not self.futures:
+            with self.lock:
+                self._settled()
+
+    def _check(self) -> None:
+        """See whether the run still lives, if nothing was heard of it for some time."""
+        if not self.futures:
+            return
+        if not os.path.lexists(self.folder):
+            self._break(RunEnded(f"{self.folder} was removed; the results of the calls that were left are lost"))
+            return
+        now = time.monotonic()
+        for name in list(self.readers):
+            try:
+                changed = os.stat(f"{self.folder}/{run_folder.RESULTS}/{name}").st_mtime_ns
+            except OSError:
+                continue
+            if self.beats.get(name) != changed:
+                self.beats[name] = changed
+                self.heard = now
+        is_quiet = now - self.heard > CHECK_S
+        why = self.job.ended(is_quiet=is_quiet)
+        if why is None:
+            if is_quiet:
+                self.heard = now
+            return
+        self._read()
+        if not self.futures:
+            return
+        said = next(iter(self.ended.values()), "")
+        text = f"{why} while {len(self.futures)} calls had no result"
+        if said:
+            text += f" (its workers were told to end by {said})"
+        self._break(RunEnded(f"{text}; Executor.attach({str(Path(self.folder).parent)!r}) runs them in another job"))
+
+    def _break(self, error: BaseException) -> None:
+        """End all futures with an exception; nothing can be submitted any more."""
+        with self.lock:
+            if self.broken is None:
+                self.broken = error
+            left = list(self.futures.values())
+            self.futures.clear()
+            self.buffer.clear()
+            self.where.clear()
+        for future in left:
+            outcome.set_exception(future, type(error)(*error.args))
+        self.idle.set()
+
+    def cancel_all(self) -> None:
+        """Cancel what no node has begun."""
+        for future in reversed(list(self.futures.values())):
+            future.cancel()
+
+    def join(self) -> None:
+        """Wait until all calls have ended, and the workers of a local run too."""
+        thread = self.thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        elif thread is None and not self.has_closed:
+            self._close_file()
+            self.job.ending()
+        self.job.wait()
+
+
+_exchanges: weakref.WeakSet[Exchange] = weakref.WeakSet()
+_is_exiting = False
+
+
+def _at_exit() -> None:
+    """Wait for all calls before the interpreter ends, as ProcessPoolExecutor does."""
+    global _is_exiting
+    _is_exiting = True
+    for exchange in list(_exchanges):
+        if exchange.pid == os.getpid():
+            exchange.close()
+    for exchange in list(_exchanges):
+        if exchange.pid == os.getpid():
+            exchange.join()
+
+
+threading._register_atexit(_at_exit)  # type: ignore[attr-defined]
+
+
+class Executor(concurrent.futures.Executor):
+    """Runs calls in the worker processes of one Slurm job, or of this machine."""
+
+    def __init__(
+        self,
+        triple: Sequence[int] | int | None = None,
+        share: str | None = None,
+        pack: bool = False,
+        gpu_mem: str | int | None = None,
+        timeout: float | None = None,
+        retries: int = 0,
+        folder: str | os.PathLike[str] | None = None,
+        local: bool = False,
+        name: str = "executor",
+        partition: str | None = None,
+        time: str | None = None,
+        options: str | None = None,
+        initializer: Callable[..., object] | None = None,
+        initargs: tuple[Any, ...] = (),
+        max_workers: int | None = None,
+    ) -> None:
+        """Start the workers.
+
+        triple: [nodes, workers on each, threads of each], [nodes, workers], or the number of workers on one node.
+        share: as after `llsub --share-gpu` (mem=8G). pack: each worker is a packed task with `gpu_mem`. gpu_mem,
+        timeout (seconds), retries: of each call, unless `with_options` says otherwise. folder: the run's folder; None:
+        LLSUB.<n> in the working folder, with `local` a temporary one. local: without Slurm, on this machine. name,
+        partition, time, options: of the job, as of llsub. max_workers: instead of `triple`.
+
+        Raises ValueError and TypeError for wrong arguments, SubmissionFailed, OSError.
+        """
+        if initializer is not None and not callable(initializer):
+            raise TypeError("initializer must be a callable")
+        self._options = Options.check({"timeout": timeout, "retries": retries, "gpu_mem": gpu_mem})
+        wanted = starting.Wanted(
+            triple=starting.parse_triple(triple, max_workers, is_local=local),
+            share=share,
+            pack=pack,
+            folder=None if folder is None else os.fspath(folder),
+            is_local=local,
+            name=name,
+            partition=partition,
+            time=time,
+            options=options,
+        )
+        pickled = None if initializer is None else child.dumps((initializer, initargs))
+        job, config = starting.start(wanted, pickled)
+        self._set_up(Exchange(job.folder, job, config))
+
+    def _set_up(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self.futures: dict[str, Future[Any]] = {}
+        """With `attach`: the calls of the run when it was attached, by key."""
+        self._encoded = json.dumps(self._options).encode() if self._options else b""
+        self._finalizer = weakref.finalize(self, exchange.close)
+        self._finalizer.atexit = False
+
+    @classmethod
+    def attach(cls, folder: str | os.PathLike[str]) -> Executor:
+        """Return an executor of a run that exists, with the calls of all its clients in `futures`, by key.
+
+        If no job of the run is in the queue and calls have no result, the run is submitted again, as with `llsub
+        --resume`. Raises ValueError if that is not the folder of an executor, or of another Python; SubmissionFailed,
+        OSError.
+        """
+        from . import attaching
+
+        return attaching.attach(cls, os.fspath(folder))
+
+    @property
+    def folder(self) -> str:
+        """The run's folder."""
+        return str(Path(self._exchange.folder).parent)
+
+    @property
+    def job(self) -> str:
+        """The id of the Slurm job; "": there is none."""
+        return self._exchange.job.id
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run `fn(*args, **kwargs)` in a worker; return its future.
+
+        Raises RuntimeError after `shutdown`, RunEnded if the run has ended.
+        """
+        return self._submit(self._encoded, fn, args, kwargs)
+
+    def _submit(self, options: bytes, fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Future[T]:
+        self._exchange.check_open()
+        future: Future[T] = Future()
+        try:
+            function = child.dumps(fn)
+            arguments = child.dumps((args, kwargs))
+        except Exception as error:  # noqa: BLE001  (as ProcessPoolExecutor: the error belongs to this call)
+            future.set_exception(error)
+            return future
+        self._exchange.submit(function, arguments, options, future)
+        return future
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Return an iterator over `fn` of each item, in their order, as ProcessPoolExecutor.map does.
+
+        chunksize: items of one call. buffersize: most calls whose results have not been taken; None: no limit.
+        Raises ValueError and TypeError; TimeoutError from the iterator.
+        """
+        return _map(self._submit, self._encoded, fn, iterables, timeout, chunksize, buffersize)
+
+    def with_options(
+        self, *, timeout: float | None = None, retries: int | None = None, gpu_mem: str | int | None = None
+    ) -> Calls:
+        """Return a view of this executor whose calls have other options. Raises ValueError."""
+        given = {"timeout": timeout, "retries": retries, "gpu_mem": gpu_mem}
+        return Calls(self, {**self._options, **Options.check(given)})
+
+    def resize(self, workers: int) -> None:
+        """Let `workers` workers of the run have calls, from now on. Raises ValueError.
+
+        A worker above that number ends its call, frees its memory and waits.
+        """
+        if isinstance(workers, bool) or not isinstance(workers, int) or workers < 1:
+            raise ValueError(f"resize({workers!r}): write a number of workers, at least 1")
+        most = self._exchange.job.most_workers
+        if workers > most:
+            raise ValueError(f"resize({workers}): the job has {most} workers; more need a larger triple")
+        self._exchange.resize(workers)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no further calls, and free the workers when all are done.
+
+        wait: until then. cancel_futures: those that no node has begun do not run.
+        """
+        exchange = self._exchange
+        if os.getpid() != exchange.pid:
+            return
+        exchange.is_closing = True
+        if cancel_futures:
+            exchange.cancel_all()
+        exchange.close()
+        if wait or exchange.thread is None:
+            exchange.join()
+
+
+class Calls:
+    """An executor whose calls have further options; made by `Executor.with_options`."""
+
+    def __init__(self, executor: Executor, options: Mapping[str, Any]) -> None:
+        self._executor = executor
+        self._options = dict(options)
+        self._encoded = json.dumps(self._options).encode() if self._options else b""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run a call with these options, as `Executor.submit`."""
+        return self._executor._submit(self._encoded, fn, args, kwargs)
+
+    def map(
+        self,
+        fn: Callable[..., T],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[T]:
+        """Run calls with these options, as `Executor.map`."""
+        return _map(self._executor._submit, self._encoded, fn, iterables, timeout, chunksize, buffersize)
+
+    def with_options(self, **options: Any) -> Calls:
+        """Return another view, with these options changed. Raises ValueError and TypeError."""
+        return Calls(self._executor, {**self._options, **Options.check(options)})
+
+
+def _process_chunk(fn: Callable[..., T], chunk: Sequence[tuple[Any, ...]]) -> list[T]:
+    return [fn(*arguments) for arguments in chunk]
+
+
+def _chunks(iterables: Sequence[Iterable[Any]], size: int) -> Iterator[tuple[tuple[Any, ...], ...]]:
+    items = zip(*iterables, strict=False)
+    while chunk := tuple(itertools.islice(items, size)):
+        yield chunk
+
+
+def _map(
+    submit: Callable[..., Future[Any]],
+    options: bytes,
+    fn: Callable[..., T],
+    iterables: Sequence[Iterable[Any]],
+    timeout: float | None,
+    chunksize: int,
+    buffersize: int | None,
+) -> Iterator[T]:
+    if chunksize < 1:
+        raise ValueError("chunksize must be >= 1.")
+    if buffersize is not None and not isinstance(buffersize, int):
+        raise TypeError("buffersize must be an integer or None")
+    if buffersize is not None and buffersize < 1:
+        raise ValueError("buffersize must be None or > 0")
+    end = None if timeout is None else time.monotonic() + timeout
+    if chunksize == 1:
+        ready: Iterator[tuple[Callable[..., Any], tuple[Any, ...]]] = (
+            (fn, args) for args in zip(*iterables, strict=False)
+        )
+    else:
+        call = functools.partial(_process_chunk, fn)
+        ready = ((call, (chunk,)) for chunk in _chunks(iterables, chunksize))
+    pending = deque(submit(options, one, args, {}) for one, args in itertools.islice(ready, buffersize))
+
+    def results() -> Iterator[Any]:
+        try:
+            pending.reverse()
+            while pending:
+                if buffersize is not None and (following := next(ready, None)) is not None:
+                    pending.appendleft(submit(options, following[0], following[1], {}))
+                if end is None:
+                    yield _base._result_or_cancel(pending.pop())  # type: ignore[attr-defined]
+                else:
+                    left = end - time.monotonic()
+                    yield _base._result_or_cancel(pending.pop(), left)  # type: ignore[attr-defined]
+        finally:
+            for future in pending:
+                future.cancel()
+
+    found = results()
+    return found if chunksize == 1 else (value for chunk in found for value in chunk)
+
+
+__all__ = ["Calls", "Executor", "Future", "NotReadable"]
