@@ -121,6 +121,8 @@ class Attempt(Struct, eq=False, kw_only=True):
     """Position of its GPU among the node's GPUs; None: the GPU of its worker."""
     is_told_to_save: bool = False
     """It got the signal of --checkpoint-signal."""
+    over_time_s: float | None = None
+    """The time limit that it has exceeded, seconds; None: it has not, or it has none."""
 
     # ---- What was measured ----
     memory: Mapping[str, int] = {}

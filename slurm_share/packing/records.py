@@ -451,6 +451,7 @@ EndKind = Literal[
     "neighbour's fault",
     "device",
     "host memory",
+    "time limit",
     "signal",
     "failed",
     "not started",
@@ -459,7 +460,8 @@ EndKind = Literal[
 ]
 """How an attempt ended. gpu memory: it ran out of GPU memory, certainly, likely or suspected. neighbour's memory: it
 ran out within its reservation, while another task on that GPU had outgrown its own. neighbour's fault: a CUDA fault
-ended several tasks on one GPU. device: the GPU failed. saved: it has saved its state and is not finished."""
+ended several tasks on one GPU. device: the GPU failed. time limit: it ran longer than --task-time. saved: it
+has saved its state and is not finished."""
 
 
 class EndFacts(Struct, frozen=True, kw_only=True):
@@ -473,6 +475,8 @@ class EndFacts(Struct, frozen=True, kw_only=True):
     is_stopped_by_us: bool = False
     is_told_to_save: bool = False
     """It got the signal of --checkpoint-signal because the job ends soon, not because it moves to another GPU."""
+    over_time: str = ""
+    """The time limit of the task that it has exceeded, as text; empty: it has not, or it has none."""
     is_host_memory: bool = False
     """The kernel killed it because host memory was full."""
     was_started: bool = True

@@ -106,6 +106,11 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         raise UsageError(f"{triple} has no program to run: write a script before it, or --tasks FILE with commands")
     if script is None and asked.arguments:
         raise UsageError("arguments after -- need a script, and there is none; write them into the commands")
+    if asked.together and asked.spec.timeout_s is not None:
+        raise UsageError(
+            "--task-time ends single tasks, but the ranks of --spmd end together; limit their job with -T, or remove "
+            "--task-time"
+        )
     _check_processes(triple)
     processes = triple.nodes * triple.per_node
     found = Tasks()

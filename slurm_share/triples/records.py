@@ -160,16 +160,17 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 Outcome = Literal[
-    "done", "failed", "signal", "gpu memory", "host memory", "disturbed", "not started", "given up", "saved",
-    "unfinished",
+    "done", "failed", "signal", "gpu memory", "host memory", "time limit", "disturbed", "not started", "given up",
+    "saved", "unfinished",
 ]  # fmt: skip
 """done: exit code 0. failed: another code. signal: ended by a signal that we did not send. gpu memory, host memory: out
-of memory. disturbed: in a packed run, ended by another task on its GPU that exceeded its memory or failed, or by the
-GPU. not started: the program could not be executed, or its log could not be opened. given up: in a packed run, it was
-not tried, because tasks like it ran out of memory with a whole GPU. saved: exit code 75 (EX_TEMPFAIL), it has saved its
-state and is not finished; also exit code 0 after --checkpoint-signal. unfinished: ended by us, for the
-scheduler or the user, or because its launcher was killed. Also with exit code 0: a program that saves its state when it
-is told to end may exit with 0, and running it again costs less than losing its work."""
+of memory. time limit: it ran longer than --task-time. disturbed: in a packed run, ended by another task on its GPU that
+exceeded its memory or failed, or by the GPU. not started: the program could not be executed, or its log could not be
+opened. given up: it was not tried, for example because tasks like it ran out of memory with a whole GPU. saved: exit
+code 75 (EX_TEMPFAIL), it has saved its state and is not finished; also exit code 0 after --checkpoint-signal.
+unfinished: ended by us, for the scheduler or the user, or because its launcher was killed. Also with exit code 0: a
+program that saves its state when it is told to end may exit with 0, and running it again costs less than losing its
+work."""
 
 
 class Ended(Struct, frozen=True, kw_only=True):

@@ -424,7 +424,7 @@ class Board:
         """
         run = self._running[facts.task]
         is_done = facts.code == 0 and facts.was_started and not run.is_moving
-        if is_done and not (facts.is_stopped_by_us or facts.is_told_to_save):
+        if is_done and not (facts.is_stopped_by_us or facts.is_told_to_save or facts.over_time):
             verdict = None
             coming = recover.RetryDecision(is_retried=False, why="", tries=run.tries, floor_mib=run.floor_mib)
             run.kind = "done"

@@ -95,7 +95,7 @@ class Learner:
         self.totals.ended(its)
         key = its.ask.key
         is_seen, is_own = bool(its.peak_mib), its.kind in MEMORY_KINDS
-        is_cut = its.kind in ("saved", "unfinished")
+        is_cut = its.kind in ("saved", "unfinished", "time limit")
         if key is None or not facts.was_started or its.kind == "not started" or (is_cut and not is_seen):
             return
         if not is_seen and not is_own:

@@ -108,7 +108,7 @@ def recover(end: AttemptEnd) -> RetryDecision:
         return _after_memory(end)
     if end.kind in _FREE_COUNTERS:
         return _after_others(end)
-    if end.kind in ("failed", "signal", "host memory", "not started"):
+    if end.kind in ("failed", "signal", "host memory", "time limit", "not started"):
         return _after_failure(end)
     return RetryDecision(is_retried=False, why=end.reason, tries=end.tries, floor_mib=end.floor_mib)
 

@@ -27,13 +27,14 @@ from ...packing import Attempt, EndFacts, Progress, ProgressReader, has_signal, 
 from .. import run_folder
 from ..records import ENV_ATTEMPT, ENV_TASK, Ended, Outcome
 from ..rules import deal, failing, moved, outcomes, together
-from . import environment, leftovers, task_logs, task_process
+from . import environment, leftovers, task_logs, task_process, time_limits
 from .node import blank_result, on_gpu
 from .rates import Rates
 from .slots import SlotStrategy
 from .strategy import LauncherState, Strategy
 from .task_logs import TaskLogs
 from .task_process import NO_PROCESSES
+from .time_limits import TimeLimits
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
@@ -102,6 +103,10 @@ class Loop:
             from .packed import PackStrategy  # imported here: other runs start faster without it
 
             self.strategy = PackStrategy(shared)
+        self.limits: TimeLimits | None = None
+        """None: no task has a time limit."""
+        if time_limits.has_limits(run, shared.specs):
+            self.limits = TimeLimits(run, shared.specs, self._tell_to_save, shared.say)
         self.ranks: RankGroup | None = None
         """None: the run has no ranks that send messages."""
         if shared.rendezvous is not None:
@@ -469,7 +474,8 @@ class Loop:
             return None
 
     def _outcome(self, task: Attempt, code: int | None, number: int | None) -> tuple[Outcome, str]:
-        if code == 0 and self.stopping is None and not (task.is_moving or task.is_told_to_save):
+        is_told = task.is_moving or task.is_told_to_save or task.over_time_s is not None
+        if code == 0 and self.stopping is None and not is_told:
             return "done", ""
         # Slurm may have signalled the task before us.
         was_signalled = has_signal(code, number, self.run.checkpoint_signal)
@@ -480,7 +486,10 @@ class Loop:
             signal=number,
             is_stopped_by_us=self.stopping is not None,
             is_told_to_save=task.is_told_to_save or was_signalled,
-            is_host_memory=may_be_host_memory(code, number) and self._was_killed_for_memory(code, number),
+            over_time="" if self.limits is None else self.limits.text(task),
+            is_host_memory=task.over_time_s is None
+            and may_be_host_memory(code, number)
+            and self._was_killed_for_memory(code, number),
             is_resumable=not self.run.together,
             log_tail=task_logs.read_tail(task.log, task.log_start),
         )
@@ -637,6 +646,8 @@ class Loop:
         if self.stopping is not None and self.stopping.left() == 0:
             for pid in self.running:
                 task_process.kill(pid)
+        if self.limits is not None and self.stopping is None and not self.is_saving:
+            self.limits.check(self.running, time.monotonic(), self.strategy.paused)
         self.rates.update(self.running, self.strategy, self.done)
         self.strategy.tick()
         self._name_leases()

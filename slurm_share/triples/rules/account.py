@@ -17,6 +17,7 @@ OUTCOME_TEXTS: Mapping[Outcome, str] = {
     "signal": "ended by a signal",
     "gpu memory": "out of GPU memory",
     "host memory": "out of host memory",
+    "time limit": "over the time limit",
     "disturbed": "ended by a neighbour or a failed GPU",
     "not started": "not started",
     "given up": "given up",

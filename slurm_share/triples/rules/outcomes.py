@@ -32,6 +32,7 @@ OUTCOMES: Mapping[EndKind, Outcome] = {
     "neighbour's fault": "disturbed",
     "device": "disturbed",
     "host memory": "host memory",
+    "time limit": "time limit",
     "signal": "signal",
     "failed": "failed",
     "not started": "not started",

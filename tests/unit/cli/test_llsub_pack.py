@@ -212,7 +212,8 @@ def test_without_pack_tasks_have_the_options_that_need_none(here: Path) -> None:
     run = run_folder.read_run(here / "LLSUB.2")
     specs = run_folder.read_specs(here / "LLSUB.2", run)
     assert run_folder.read_tasks(here / "LLSUB.2") == ["a", "b"]
-    assert run.spec == specs[0] and [spec.timeout_s for spec in specs] == [300.0, 90.0]
+    assert run.spec == specs[0]
+    assert [spec.timeout_s for spec in specs] == [300.0, 90.0]
 
 
 def test_specs_of_another_number_of_tasks_are_refused(here: Path) -> None:
