@@ -12,8 +12,9 @@ from typing import Any
 from ..core import command, config, given_variables, numbers, terminal
 from ..core.errors import ConfigError
 from ..core.paths import Paths
+from ..core.records import JobStart
 from ..core.settings import Settings
-from ..triples import Run, failed_tasks, launch_node, report, run_folder
+from ..triples import Run, failed_tasks, launch_node, report, run_folder, seal_at_end
 from .progress_line import LauncherLine
 
 
@@ -39,7 +40,9 @@ def _run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder.absolute()
     run = run_folder.read_run_of_job(folder, arguments.id)
     if arguments.summary:
-        return _summarize(folder, run)
+        job = numbers.whole(os.environ.get("SLURM_JOB_ID"), numbers.UINT32_MOST)
+        start = JobStart(job, numbers.whole(os.environ.get("SLURM_RESTART_COUNT")) or 0)
+        return _summarize(folder, run if job is None else seal_at_end(folder, run, str(start)))
     line = LauncherLine(run.tasks)
     in_slurm = "SLURM_JOB_ID" in os.environ
     if in_slurm:
@@ -48,7 +51,7 @@ def _run(arguments: argparse.Namespace) -> int:
     # Inside Slurm the job's script summarizes, after the launchers of all nodes have ended.
     if in_slurm:
         return code
-    run_folder.read_run_of_job(folder, run.id)  # it may have been moved while it ran
+    run = run_folder.read_run_of_job(folder, run.id)  # it may have been moved, or have grown, while it ran
     return max(code, _summarize(folder, run))
 
 

@@ -40,7 +40,7 @@ from ..triples import (
     submitting,
 )
 from ..triples import triple as rule_triple
-from . import llsub_dry_run, llsub_options, llsub_spmd
+from . import llsub_add, llsub_dry_run, llsub_options, llsub_spmd
 from .progress_line import ProgressLine
 
 PROGRAM = "llsub"
@@ -74,6 +74,9 @@ examples
                                     -q, -T, --retries, --oom-retries,
                                     --keep-going, --max-failures, --env,
                                     --options
+  llsub --add LLSUB.3 --tasks more.txt
+                                    further tasks for LLSUB.3, also while it
+                                    runs; valid with the options of --resume
   llsub --failed LLSUB.3 --lines    the lines that failed, for another --tasks;
                                     without --lines: with logs and last lines
   llsub --log LLSUB.3 776           the log of task 776
@@ -127,8 +130,9 @@ class _ShowAll(argparse.Action):
 def parser() -> Parser:
     top = _LlsubParser(
         prog=PROGRAM,
-        usage="llsub SCRIPT [[N,P,T]] [options] [-- arguments of the script]\n       llsub --resume LLSUB.n | --watch "
-        "[LLSUB.n] | -i [full]\n       llsub --failed LLSUB.n [--lines] | --log LLSUB.n TASK",
+        usage="llsub SCRIPT [[N,P,T]] [options] [-- arguments of the script]\n       llsub --resume LLSUB.n | --add "
+        "LLSUB.n --tasks FILE | --watch [LLSUB.n] | -i [full]\n       llsub --failed LLSUB.n [--lines] | "
+        "--log LLSUB.n TASK",
         description="Submit a script to Slurm: one process, or N nodes with P processes of T\nthreads each.",
         epilog=EPILOG,
         allow_abbrev=False,
@@ -181,6 +185,12 @@ def parser() -> Parser:
     add("--parsable", action="store_true", help="print only the job id on standard output")
     add("--wait", action="store_true", help="submit, then watch until the end; exit 0 if all tasks are done")
     add("--resume", metavar="LLSUB.n", help="submit the unfinished tasks of a run again")
+    add(
+        "--add",
+        metavar="LLSUB.n",
+        help="add the tasks of --tasks FILE, or --ntasks K, to a run, also while it runs; submit it again if its job "
+        "has ended",
+    )
     add(
         "--env",
         choices=("recorded", "current"),
@@ -240,6 +250,9 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     if arguments.resume is not None:
         _alone(arguments, script_arguments, "--resume", RESUME_TAKES)
         return _resume(submitting.find_own_folder(arguments.resume), wishes, arguments)
+    if arguments.add is not None:
+        _alone(arguments, script_arguments, "--add", (*RESUME_TAKES, *llsub_add.TAKES))
+        return _add(wishes, arguments)
     if arguments.failed is not None:
         _alone(arguments, script_arguments, "--failed", ("lines",))
         return _failed(submitting.find_folder(arguments.failed), is_bare=arguments.lines)
@@ -581,13 +594,17 @@ def _local(
 # ---- --resume ----
 
 
-def _resume(folder: Path, wishes: submission.SbatchOptions, arguments: argparse.Namespace) -> int:
-    asked = submitting.ResumeOptions(
-        **{name: getattr(arguments, name) for name in submitting.ResumeOptions.__struct_fields__}
-    )
-    output = _output(arguments)
+def _asked(arguments: argparse.Namespace, *, after_sealed: bool = False) -> submitting.ResumeOptions:
+    """Return the options of --resume, also for --add."""
     if arguments.local and not arguments.dry_run:
         _note_ignored(arguments, "--local runs here and now, without Slurm", ["wait", "parsable"])
+    fields = set(submitting.ResumeOptions.__struct_fields__) - {"after_sealed", "more"}
+    written = {name: getattr(arguments, name) for name in fields}
+    return submitting.ResumeOptions(**written, after_sealed=after_sealed)
+
+
+def _resume(folder: Path, wishes: submission.SbatchOptions, arguments: argparse.Namespace) -> int:
+    asked, output = _asked(arguments), _output(arguments)
     found = submitting.resume(folder, wishes, asked, output)
     if arguments.parsable and not (arguments.dry_run or arguments.local):
         _note(found.sentence)
@@ -599,3 +616,16 @@ def _resume(folder: Path, wishes: submission.SbatchOptions, arguments: argparse.
         return submitting.become_launcher(folder, None, found.launcher_environ)
     stream = sys.stderr if arguments.parsable else None
     return _watch(folder, found.job, stream) if found.job is not None and arguments.wait else names.EXIT_OK
+
+
+# ---- --add ----
+
+
+def _add(wishes: submission.SbatchOptions, arguments: argparse.Namespace) -> int:
+    folder, output = submitting.find_own_folder(arguments.add, "add tasks to a run"), _output(arguments)
+    added = llsub_add.add(folder, arguments, wishes, _asked(arguments, after_sealed=True), output)
+    if added.launcher_environ is not None and not arguments.dry_run:
+        return submitting.become_launcher(folder, None, added.launcher_environ)
+    if not arguments.wait or arguments.dry_run or arguments.local:
+        return names.EXIT_OK
+    return _watch(folder, added.job, sys.stderr if arguments.parsable else None)

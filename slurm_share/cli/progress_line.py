@@ -62,7 +62,7 @@ class LauncherLine:
         ended = progress.tasks_ended
         per_s = ended / max(time.monotonic() - self._since, 0.001) if ended else None
         counts = TaskCounts(
-            self._total,
+            max(self._total, progress.tasks),
             done=progress.done,
             failed=progress.failed,
             saved=progress.saved,

@@ -109,6 +109,8 @@ class Progress(Struct, frozen=True, kw_only=True, tag_field="event", tag="progre
     """Ranks of this node that wait for messages."""
     exit_code: int = 0
     """Ranks: the exit code of a run that has to end; 0: it need not, or another node says so."""
+    tasks: int = 0
+    """Tasks of the run that the launcher knows, with those added to it; 0: not known."""
 
     @property
     def tasks_ended(self) -> int:

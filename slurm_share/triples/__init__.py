@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from . import (
         failed_tasks,
         follow,
+        growing,
         job_output,
         map_planning,
         map_submitting,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     )
     from .job_output import LogFile, Tail
     from .launcher import report
+    from .launcher.growth import seal_at_end
     from .launcher.guard import launch_node
     from .map_planning import MapPlan, plan_map
     from .pack_explain import DryRun, explain_groups, explain_task
@@ -38,6 +40,7 @@ __getattr__, __all__ = exports(
     __name__,
     modules=[
         "follow",
+        "growing",
         "job_output",
         "launcher.report",
         "failed_tasks",
@@ -61,6 +64,7 @@ __getattr__, __all__ = exports(
     ],
     names={
         "job_output": ["LogFile", "Tail"],
+        "launcher.growth": ["seal_at_end"],
         "launcher.guard": ["launch_node"],
         "map_planning": ["MapPlan", "plan_map"],
         "pack_explain": ["DryRun", "explain_groups", "explain_task"],

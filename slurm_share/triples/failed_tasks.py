@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 from ..core import terminal
 from ..core.errors import UsageError
-from . import run_folder
+from . import added_tasks, run_folder
 from .launcher import report
 from .records import Ended, Run
 from .result_files import ResultFiles
@@ -66,7 +66,7 @@ def lines_of(folder: Path, run: Run, found: Account, most: int | None = MOST) ->
     said = [f"failed: {len(failed)} of {run.tasks}, as {what} -> log (why): its last line"]
     for task in failed[:most]:
         where = _where(folder, run, results.ended(found.places[task]))
-        said.append(f"  {_name(run, lines, task)} -> {where}")
+        said.append(f"  {_name(folder, run, lines, task)} -> {where}")
     if most is not None and len(failed) > most:
         said.append(f"  and {len(failed) - most} more: llsub --failed {shlex.quote(str(folder))}")
     return said
@@ -95,17 +95,21 @@ def bare_lines(folder: Path, run: Run, found: Account) -> list[str]:
 
 
 def _read_lines(folder: Path, run: Run) -> list[str]:
-    return [] if run.task_kind == "rank" else run_folder.read_tasks(folder)
+    return [] if run.task_kind == "rank" else run_folder.read_lines(folder, run)
 
 
-def _name(run: Run, lines: Sequence[str], task: int) -> str:
+def _name(folder: Path, run: Run, lines: Sequence[str], task: int) -> str:
     """Return a task as text: its input, or its number with the line of the user's file."""
     if task >= len(lines):
         return f"{deal.noun(run)} {task}"  # no tasks file, or an incomplete one
     if run.kind == "llmapreduce":
         return terminal.shortened(shlex.join(_arguments(lines[task])), LINE_MAX)
-    number = task_files.line_number(task, run.other_lines)
-    source = "standard input" if run.tasks_file == "-" else terminal.safe(run.tasks_file)
+    file, number = run.tasks_file, task_files.line_number(task, run.other_lines)
+    if task >= run.first_tasks:
+        head = added_tasks.find_head(folder, task)
+        file = "" if head is None else head.source
+        number = None if head is None else task_files.line_number(task - head.first, head.other_lines, head.first_line)
+    source = "standard input" if file == "-" else terminal.safe(file)
     where = f", line {number} of {source}" if source and number is not None else ""
     return f"task {task}{where}: {terminal.shortened(lines[task], LINE_MAX)}"
 

@@ -48,6 +48,7 @@ def read_outcome(folder: Path, run: Run, job: int) -> tuple[int, str, list[str]]
     if run.kind == "llmapreduce" and not (folder / run_folder.RUN).exists():
         # The last job removes the folder only on success.
         return names.EXIT_OK, f"{folder.name}: {all_done(run.tasks)}", []
+    run = run_folder.with_added(folder, run)
     found = report.count(result_files.ResultFiles(folder, run), run)
     if found.done == run.tasks:
         return names.EXIT_OK, f"{folder.name}: {all_done(run.tasks)}", []
@@ -182,7 +183,7 @@ class TaskCountsReader:
                 self._news.pop(one.node, None)
         self.waits = tuple(wait for one in ours if not one.ended for wait in one.waits)
         return TaskCounts(
-            self._run.tasks,
+            max(self._run.tasks, *(one.tasks for one in ours)),
             done=self._before + sum(one.done for one in ours),
             failed=sum(one.failed for one in ours),
             saved=sum(one.saved for one in ours),

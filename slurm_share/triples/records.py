@@ -113,6 +113,9 @@ class Run(Struct, frozen=True, kw_only=True):
     """None: one process for each Slurm task of the job (SLURM_TASKS_PER_NODE)."""
     processes: TaskCount
     tasks: TaskCount
+    """With those that were added later, as `run_folder.read_run` returns it; run.json has those of the submission."""
+    added: TaskCount = 0
+    """How many of `tasks` were added after the submission (added_tasks.py); 0 in run.json."""
     task_kind: TaskKind = "rank"
     distribution: Distribution = "block"
     per_process: int | None = None
@@ -157,6 +160,16 @@ class Run(Struct, frozen=True, kw_only=True):
     more. None: SIGUSR1 and SIGUSR2 are passed on without a meaning."""
     keep_going: bool = False
     """With `together`: a rank that fails does not end the others."""
+
+    @property
+    def first_tasks(self) -> int:
+        """Return the number of tasks at submission."""
+        return self.tasks - self.added
+
+    @property
+    def may_grow(self) -> bool:
+        """Return whether tasks may be added to the run."""
+        return self.kind == "llsub" and not self.together
 
 
 Outcome = Literal[

@@ -170,7 +170,7 @@ class DoneTasks:
         self._is_done = is_done
 
     def __contains__(self, task: object) -> bool:
-        return isinstance(task, int) and self._is_done[task] == 1
+        return isinstance(task, int) and task < len(self._is_done) and self._is_done[task] == 1
 
     def __len__(self) -> int:
         return self._is_done.count(1)

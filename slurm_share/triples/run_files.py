@@ -198,9 +198,13 @@ def note_job(folder: Path, job_id: int) -> None:
     append_file.append(folder / run_folder.JOBS, f"{job_id} {time.time():.0f}\n".encode(), mode=0o666)
 
 
+class RunIsClaimedError(UsageError):
+    """Another process resumes the run at this moment."""
+
+
 @contextlib.contextmanager
 def claimed(folder: Path) -> Iterator[None]:
-    """Hold the claim to resume a run within the context. Raises UsageError if another process holds it.
+    """Hold the claim to resume a run within the context. Raises RunIsClaimedError if another process holds it.
 
     The claim is a file created with O_EXCL, which is atomic on NFS from version 3 on. It contains the identity of its
     process, so that the claim of a killed process can be taken over on the same host.
@@ -226,7 +230,7 @@ def _make_claim(claim: Path) -> int:
             return os.open(claim, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
         except FileExistsError as error:
             if not _remove_if_stale(claim):
-                raise UsageError(
+                raise RunIsClaimedError(
                     f"{claim.parent.name} is being resumed at this moment{_by_whom(claim)}; wait for that, or, if it "
                     f"was killed, remove {claim} and try again"
                 ) from error

@@ -9,6 +9,7 @@
         launch.sh                              the script of the job; llmapreduce: map.sh, reduce.sh
         kept/train.sh                          the script as it was submitted (kept_script.py)
         environment                            the environment at submission, NUL-terminated NAME=VALUE; mode 0600
+        added/1 ...                            tasks added later, and the ends of jobs (added_tasks.py)
         jobs                                   one line per submission: job id, time
         resuming                               while a process resumes the run: its identity (run_files.py)
         llsub-triple-mode-launch.log-4711      output of launchers and scheduler
@@ -40,8 +41,9 @@ from ..core.errors import StateError, UsageError, quoted, shown
 from ..core.records import JobStart
 from ..core.text import counted
 from ..packing import ProgressReader, TaskSpec
-from .records import Ended, Run
-from .rules import moved
+from . import added_tasks
+from .records import TASKS_MAX, Ended, Run
+from .rules import deal, failing, moved
 
 LAUNCH_LOG = "llsub-triple-mode-launch.log-"
 RESULTS = "results.jsonl"
@@ -96,8 +98,16 @@ def log_name(run: Run, rank: int, task: int) -> str:
 
 
 def render_run(run: Run) -> bytes:
-    """Return the contents of run.json."""
+    """Return the contents of run.json, without the tasks that were added later."""
+    if run.added:
+        run = _with_added(run, 0)
     return msgspec.json.format(msgspec.json.encode(run), indent=2) + b"\n"
+
+
+def _with_added(run: Run, added: int) -> Run:
+    """Return a run with another number of added tasks."""
+    found = msgspec.structs.replace(run, tasks=run.first_tasks + added, added=added)
+    return failing.with_max_failures(found, run.max_failures_written) if run.max_failures_written else found
 
 
 @contextlib.contextmanager
@@ -111,10 +121,31 @@ def reading(file: Path | str, said: str = "{}") -> Iterator[None]:
 
 
 def read_run(folder: Path) -> Run:
-    """Return the run of a folder. Raises StateError if the folder is not the folder of a run."""
+    """Return the run of a folder, with the tasks that were added to it.
+
+    Raises StateError if the folder is not the folder of a run.
+    """
     file = folder / RUN
     with reading(file, _NO_RUN):
-        return parse_run(file.read_bytes(), str(file))
+        run = parse_run(file.read_bytes(), str(file))
+    return with_added(folder, run)
+
+
+def with_added(folder: Path, run: Run) -> Run:
+    """Return a run with the tasks that have been added to it up to now. Raises StateError."""
+    if not run.may_grow:
+        return run
+    number, last = added_tasks.read_last(folder)
+    return run if last is None else up_to(folder, run, last, number)
+
+
+def up_to(folder: Path, run: Run, head: added_tasks.Head, number: int) -> Run:
+    """Return a run with the tasks that were added up to an entry. Raises StateError for an impossible one."""
+    added = head.end - run.first_tasks
+    if added < 0 or head.end > TASKS_MAX:
+        file = folder / added_tasks.FOLDER / str(number)
+        raise StateError(str(file), f"it does not belong to this run, which has {run.first_tasks} tasks without it")
+    return run if added == run.added else _with_added(run, added)
 
 
 def read_run_of_job(folder: Path, run_id: str) -> Run:
@@ -164,6 +195,25 @@ def read_tasks(folder: Path) -> list[str]:
         return [text_files.decode(line) for line in file.read_bytes().split(b"\n")[:-1]]
 
 
+def read_lines(folder: Path, run: Run) -> list[str]:
+    """Return the line of each task, with those of added tasks; fewer, if the tasks file is not complete.
+
+    Raises StateError.
+    """
+    lines = read_tasks(folder)
+    if run.added and len(lines) == run.first_tasks:
+        for entry in added_tasks.read_entries(folder):
+            lines += entry.lines
+        del lines[run.tasks :]
+    return lines
+
+
+def decode_specs(entry: added_tasks.Entry) -> list[TaskSpec]:
+    """Return the options of the tasks of an entry; empty: they have the run's. Raises StateError."""
+    with reading(f"{added_tasks.FOLDER}/{entry.number}", "the options of the tasks cannot be read ({})"):
+        return [_spec.decode(line) for line in entry.specs]
+
+
 def render_specs(specs: Sequence[TaskSpec]) -> bytes:
     """Return the contents of specs.jsonl."""
     return b"".join(_encoder.encode(spec) + b"\n" for spec in specs)
@@ -178,16 +228,28 @@ def read_specs(folder: Path, run: Run) -> tuple[TaskSpec, ...]:
     if run.kind == "llmapreduce":
         return ()
     file = folder / SPECS
-    with reading(file, "the options of the tasks cannot be read ({}); submit the run again"):
-        try:
-            specs = tuple(_spec.decode(line) for line in file.read_bytes().split(b"\n")[:-1])
-        except FileNotFoundError:
-            return ()
-    if len(specs) != run.tasks:
+    specs: tuple[TaskSpec, ...] | None = None
+    said = "the options of the tasks cannot be read ({}); submit the run again"
+    with reading(file, said), contextlib.suppress(FileNotFoundError):
+        specs = tuple(_spec.decode(line) for line in file.read_bytes().split(b"\n")[:-1])
+    if specs is not None and len(specs) != run.first_tasks:
         raise StateError(
-            str(file), f"it has {counted(len(specs), 'line')}, but the run has {run.tasks} tasks; submit it again"
+            str(file), f"it has {counted(len(specs), 'line')}, but the run has {run.first_tasks} tasks; submit it again"
         )
-    return specs
+    return _with_added_specs(folder, run, specs or ()) if run.added else specs or ()
+
+
+def _with_added_specs(folder: Path, run: Run, first: tuple[TaskSpec, ...]) -> tuple[TaskSpec, ...]:
+    base = deal.base_spec(run)
+    found = list(first)
+    for entry in added_tasks.read_entries(folder):
+        if entry.head.end > run.tasks:
+            break
+        specs = decode_specs(entry)
+        if specs or found:
+            found += [base] * (entry.head.first - len(found))
+            found += specs or [base] * entry.head.tasks
+    return tuple(found)
 
 
 def read_jobs(folder: Path) -> list[int]:
@@ -285,9 +347,13 @@ def read_foreign_owner(folder: Path, uid: int) -> int | None:
     owners = []
     with contextlib.suppress(FileNotFoundError):
         owners.append(folder.stat().st_uid)
-    for name in (*WRITTEN, JOBS):
+    added = folder / added_tasks.FOLDER
+    files = [*(folder / name for name in (*WRITTEN, JOBS)), added]
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        files += [added / entry.name for entry in os.scandir(added)]
+    for file in files:
         with contextlib.suppress(FileNotFoundError):
-            owners.append((folder / name).lstat().st_uid)  # for a link, the owner of the link
+            owners.append(file.lstat().st_uid)  # for a link, the owner of the link
     return next((owner for owner in owners if owner != uid), None)
 
 

@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from ..core import given_variables, names, numbers
 from ..core.errors import CommandError, SlurmShareError, StateError, UsageError
+from ..core.records import JobStart
 from ..core.text import counted
 from ..node import processes
 from ..share import visible_devices
 from ..slurm import jobs as slurm_jobs
 from ..slurm import submit
 from ..slurm.records import QueuedJob
-from . import kept_script, planning, result_files, run_files, run_folder, run_jobs
+from . import added_tasks, kept_script, planning, result_files, run_files, run_folder, run_jobs
 from .planning import RunPlan
 from .records import Run
 from .rules import failing, moved, submission, together
@@ -57,6 +58,11 @@ class ResumeOptions(Struct, frozen=True, kw_only=True):
     dry_run: bool
     local: bool = False
     """Run the tasks on this machine, also of a run that was submitted to Slurm."""
+    after_sealed: bool = False
+    """A job of the run that is still in the queue, but runs none of the tasks that are left, is no obstacle: the new
+    job starts after it."""
+    more: int = 0
+    """With `dry_run`: this many tasks would be added first."""
 
 
 class ResumeResult(Struct, frozen=True):
@@ -167,14 +173,17 @@ def find_folder(argument: str) -> Path:
     return folder
 
 
-def find_own_folder(argument: str) -> Path:
-    """Return the folder of a run of the caller, who will execute its contents. Raises UsageError for another user's."""
+def find_own_folder(argument: str, what: str = "resume a run") -> Path:
+    """Return the folder of a run of the caller, who will execute its contents. Raises UsageError for another user's.
+
+    `what`: what only its owner can do.
+    """
     folder = find_folder(argument)
     owner = run_folder.read_foreign_owner(folder, os.geteuid())
     if owner is not None:
         raise UsageError(
-            f"{folder.name}, or a file in it, belongs to {processes.read_user_name(owner)}; only its owner can resume "
-            "a run, not even root: submit the script again"
+            f"{folder.name}, or a file in it, belongs to {processes.read_user_name(owner)}; only its owner can {what}, "
+            "not even root: submit the script again"
         )
     return folder
 
@@ -205,10 +214,12 @@ def resume(folder: Path, wishes: SbatchOptions, asked: ResumeOptions, output: Ou
         for one in queued:
             if one.job_id not in jobs:
                 note_job(folder, one.job_id, output)
-        if queued:
-            raise UsageError(_why_not_now(queued[0], folder, run))
+        ending = [one for one in queued if asked.after_sealed and not takes_added(folder, one)]
+        if len(ending) < len(queued):
+            raise UsageError(why_not_now(queued[0], folder, run))
         run = _in_place(folder, run, output, dry_run=asked.dry_run)
         done = len(result_files.read_done(folder, run))
+        run = replace(run, tasks=run.tasks + asked.more, added=run.added + asked.more)
         if done >= run.tasks:
             return ResumeResult(f"{folder.name}: {all_done(run.tasks)}; there is nothing to resume")
         environ, recorded_owner = _environment(folder, run, asked.env)
@@ -233,6 +244,7 @@ def resume(folder: Path, wishes: SbatchOptions, asked: ResumeOptions, output: Ou
         if run.triple is not None:
             submission.check_options(wishes.options)
         new = _with_script(folder, new, asked, output)
+        argv = submission.with_dependency(argv, [one.job_id for one in ending])
         output.command(argv)
         if asked.dry_run:
             for note in submit.ask(argv):
@@ -248,7 +260,7 @@ def _queued_or_unknown(
 ) -> tuple[QueuedJob, ...]:
     """Return the queued jobs of a run; none on a machine without Slurm, for a run that goes on there."""
     try:
-        return _queued(folder, run, jobs)
+        return read_queued(folder, run, jobs)
     except SlurmShareError as error:
         cause = error.__cause__
         if not asked.local or cause is None or not isinstance(cause.__cause__, OSError):
@@ -257,7 +269,15 @@ def _queued_or_unknown(
         return ()
 
 
-def _why_not_now(job: QueuedJob, folder: Path, run: Run) -> str:
+def takes_added(folder: Path, job: QueuedJob) -> bool:
+    """Return whether a queued job of a run runs the tasks that are added now. Raises StateError."""
+    if "COMPLETING" in job.states:
+        return False  # its launchers have ended
+    last = added_tasks.read_last(folder)[1]
+    return last is None or last.last_seal != str(JobStart(job.job_id, job.restarts or 0))
+
+
+def why_not_now(job: QueuedJob, folder: Path, run: Run) -> str:
     original = run_jobs.find_original(job, folder, run)
     if original is None:
         return f"job {job.job_id} of {folder.name} is still in the queue; wait for its end, or run llkill {job.job_id}"
@@ -335,7 +355,7 @@ def _submit_again(
         raise
 
 
-def _queued(folder: Path, run: Run, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
+def read_queued(folder: Path, run: Run, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
     """Return the queued jobs of a run: those in `jobs`, and others that run its script.
 
     If the controller has accepted a job without answering, the id of that job is not recorded.
@@ -346,6 +366,6 @@ def _queued(folder: Path, run: Run, jobs: Sequence[int]) -> tuple[QueuedJob, ...
         queue = slurm_jobs.read_queue(users=[str(os.geteuid())])[1]
     except CommandError as error:
         raise SlurmShareError(
-            f"cannot check whether the jobs of {folder.name} have ended ({error}); nothing was submitted"
+            f"cannot check whether the jobs of {folder.name} have ended ({error}); nothing was changed or submitted"
         ) from error
     return tuple(job for job in queue if run_jobs.is_of_run(job, folder, run, jobs, copies=True))

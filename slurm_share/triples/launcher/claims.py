@@ -34,7 +34,7 @@ class Claims:
         Raises StateError if the folder cannot be made.
         """
         self.folder = folder
-        self.chunks = chunks
+        self.chunks = list(chunks)
         self._next = 0
         self._stem = f"by-{who}"
         self._mine = folder / self._stem
@@ -45,6 +45,10 @@ class Claims:
             self._make_mine()
         except OSError as error:
             raise self._wrong(error) from error
+
+    def extend(self, chunks: Sequence[range]) -> None:
+        """Put the chunks of added tasks at the end. Every launcher gets them in the same order."""
+        self.chunks += chunks
 
     def take(self) -> range | None:
         """Claim and return the next unclaimed tasks; None when all are claimed. Raises StateError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from ..records import Run
 from ..rules import deal
@@ -11,7 +11,10 @@ from .claims import Claims
 
 
 class Feeder:
-    """The tasks of a node that have not begun: dealt to its ranks (block, cyclic), or from a queue (dynamic)."""
+    """The tasks of a node that have not begun: dealt to its ranks (block, cyclic), or from a queue (dynamic).
+
+    Added tasks always come from a queue: they go to whichever process is free.
+    """
 
     def __init__(
         self,
@@ -20,19 +23,17 @@ class Feeder:
         done: Container[int],
         claims: Claims | None,
     ) -> None:
-        """Prepare the tasks of `ranks`, except those that are `done`."""
-        self._run = run
+        """Prepare the tasks of `ranks`, except those that are `done`. `claims`: None, if all tasks are dealt."""
+        is_dealt = run.distribution != "dynamic"
         self._done = done
         self._claims = claims
         self._own: Mapping[int, Iterator[int]] = (
-            {} if claims is not None else {rank: iter(deal.tasks_of(run, rank)) for rank in ranks}
+            {rank: iter(deal.tasks_of(run, rank)) for rank in ranks} if is_dealt else {}
         )
         self._claimed: deque[int] = deque()
         self._dealt = 0
         self._total = (
-            None
-            if claims is not None
-            else sum(1 for rank in ranks for task in deal.tasks_of(run, rank) if task not in done)
+            sum(1 for rank in ranks for task in deal.tasks_of(run, rank) if task not in done) if is_dealt else None
         )
         self.closed = False
         """True: nothing starts any more."""
@@ -42,6 +43,13 @@ class Feeder:
         """Return whether the nodes of the run share a queue."""
         return self._claims is not None
 
+    def extend(self, chunks: Sequence[range], make: Callable[[], Claims | None]) -> None:
+        """Put the chunks of added tasks at the end of the queue. `make` makes the queue if there is none."""
+        if self._claims is None:
+            self._claims = make()
+        if self._claims is not None:
+            self._claims.extend(chunks)
+
     def take(self, rank: int | None = None) -> int | None:
         """Return a task that has not begun; None: there is none now. Raises StateError.
 
@@ -49,14 +57,13 @@ class Feeder:
         """
         if self.closed:
             return None
-        if self._claims is not None:
-            task = self._next_new(0)
-        elif rank is not None:
-            task = self._next_new(rank)
-        else:
-            task = next((task for rank in self._own if (task := self._next_new(rank)) is not None), None)
-        self._dealt += task is not None
-        return task
+        if self._total is not None:
+            ranks = self._own if rank is None else (rank,)
+            task = next((task for one in ranks if (task := self._next_dealt(one)) is not None), None)
+            if task is not None:
+                self._dealt += 1
+                return task
+        return None if self._claims is None else self._next_claimed()
 
     def peek(self) -> int | None:
         """Return the task of the shared queue that `take` returns next if no other node is faster; None: there is none.
@@ -75,9 +82,10 @@ class Feeder:
             self._claim()
         return self._claimed[0]
 
-    def _next_new(self, rank: int) -> int | None:
-        if self._claims is None:
-            return next((task for task in self._own[rank] if task not in self._done), None)
+    def _next_dealt(self, rank: int) -> int | None:
+        return next((task for task in self._own[rank] if task not in self._done), None)
+
+    def _next_claimed(self) -> int | None:
         while not self._claimed:
             if not self._claim():
                 return None
@@ -90,5 +98,5 @@ class Feeder:
         return chunk is not None
 
     def left(self) -> int | None:
-        """Return how many tasks of this node have not begun; None: nodes share a queue."""
+        """Return how many of the tasks that were dealt to this node have not begun; None: nodes share a queue."""
         return None if self._total is None else self._total - self._dealt

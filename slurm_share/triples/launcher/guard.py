@@ -38,6 +38,7 @@ from . import leftovers, pauses, task_process, watchdog
 from . import node as nodes
 from .claims import Claims
 from .feeder import Feeder
+from .growth import Growth, mark
 from .loop import COMMAND_SIGNALS, SIGNALS, STOPS, Loop
 from .node import Node
 from .strategy import LauncherState
@@ -69,7 +70,7 @@ def launch_node(
     """
     try:
         lines = _read_lines(run, folder)
-        specs = run_folder.read_specs(folder, run)
+        specs = list(run_folder.read_specs(folder, run))
         script = ScriptChoice(run, folder, say)
         with _deferred_signals() as received:
             node = nodes.prepare(run, folder, environ, paths, settings)
@@ -86,11 +87,15 @@ def launch_node(
                 nodes.tell_failed(run, folder, environ, "its launcher was told to end")
                 return 1
             table = Table(len(node.workers))
+            feeder = Feeder(run, range(node.first_rank, node.last_rank + 1), done, _claims(run, folder, node))
+            growth = Growth(run, folder, node, lines, specs)
+            growth.begin(feeder)
             shared = LauncherState(
                 run=run,
                 folder=folder,
                 node=node,
-                feeder=Feeder(run, range(node.first_rank, node.last_rank + 1), done, _claims(run, folder, node)),
+                feeder=feeder,
+                growth=growth,
                 results=results,
                 events=EventLog(node.folder, node.job),
                 table=table,
@@ -140,6 +145,7 @@ def _guard_loop(shared: LauncherState, settings: Settings) -> int:
     status, received = _watch(pid)
     if status not in (0, 1):
         status = _take_over(shared, status)
+        mark(shared.folder / run_folder.QUEUE / shared.node.job, shared.node)
     if shared.watchdog is not None:
         shared.watchdog.close()
     leftovers.end_children(watchdog.GRACE_S, lambda pid, status: None)
@@ -172,7 +178,7 @@ def _run_loop(shared: LauncherState, settings: Settings, guard: int) -> int:
 def _read_lines(run: Run, folder: Path) -> list[str]:
     if run.task_kind == "rank":
         return []
-    lines = run_folder.read_tasks(folder)
+    lines = run_folder.read_lines(folder, run)
     if len(lines) != run.tasks:
         file = folder / run_folder.TASKS
         raise StateError(str(file), f"it has {len(lines)} lines, but the run has {run.tasks} tasks; submit it again")

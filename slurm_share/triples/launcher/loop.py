@@ -25,7 +25,7 @@ from ...core.process import Deadline
 from ...core.text import fold
 from ...packing import Attempt, EndFacts, Progress, ProgressReader, has_signal, may_be_host_memory
 from .. import run_folder
-from ..records import ENV_ATTEMPT, ENV_TASK, Ended, Outcome
+from ..records import ENV_ATTEMPT, ENV_TASK, ENV_TASKS, Ended, Outcome
 from ..rules import deal, failing, moved, outcomes, together
 from . import environment, leftovers, task_logs, task_process, time_limits
 from .node import blank_result, on_gpu
@@ -71,7 +71,7 @@ MEMORY_TICK_S = 0.25
 NEVER_STARTED_MAX = 100
 """Failed starts in a row after which a node starts nothing more. A node that has lost the script's file system would
 otherwise empty the queue that all nodes share."""
-_ENV_TASK, _ENV_ATTEMPT = ENV_TASK.encode(), ENV_ATTEMPT.encode()
+_ENV_TASK, _ENV_ATTEMPT, _ENV_TASKS = ENV_TASK.encode(), ENV_ATTEMPT.encode(), ENV_TASKS.encode()
 _PYTHONPATH = b"PYTHONPATH"
 
 
@@ -85,6 +85,7 @@ class Loop:
         self.node = node = replace(shared.node, progress_folder=self.rates.folder)
         self.shared = shared = replace(shared, node=node)
         self.feeder = shared.feeder
+        self.growth = shared.growth
         self.results = shared.results
         self.others = ProgressReader(node.folder.parent)
         self.table = table = shared.table
@@ -178,7 +179,9 @@ class Loop:
             self._note_starts()
             self._fill()
             if not (self.starting or self.running or self.lingering or self._is_waiting() or self._is_paused()):
-                break
+                if self._may_end():
+                    break
+                continue
             now = time.monotonic()
             if now >= tick:
                 self._tick()
@@ -203,6 +206,21 @@ class Loop:
         self._tick(ended=True)
         is_left = self.failed or self.given_up or self.unfinished or self.saved or self.feeder.left()
         return 0 if not (is_left or self.feeder.closed) else 1
+
+    def _may_end(self) -> bool:
+        """Return whether nothing was added to the run, so that a launcher with nothing left to do ends."""
+        try:
+            return self.growth.may_end(self.feeder)
+        except StateError as error:
+            self._close(f"{error}; {self.node.name} takes no added task any more")
+            return True
+
+    def _look_for_added(self) -> None:
+        """Take in the tasks that were added to the run."""
+        try:
+            self.growth.look(self.feeder)
+        except StateError as error:
+            self._close(f"{error}; no further task starts on {self.node.name}")
 
     def _is_waiting(self) -> bool:
         """Return whether something may still start or be done although no task runs."""
@@ -326,6 +344,8 @@ class Loop:
             if rank != self.env_ranks[worker]:
                 env.update(environment.of_rank(self.run, self.node, rank))
                 self.env_ranks[worker] = rank
+        if self.growth.run.added != self.run.added:
+            env[_ENV_TASKS] = b"%d" % self.growth.run.tasks
         env[_ENV_TASK] = b"%d" % task.task
         env[_ENV_ATTEMPT] = b"%d" % task.attempt
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -641,6 +661,8 @@ class Loop:
     def _tick(self, *, ended: bool = False) -> None:
         """Do what is due about once a second: sample, check disk and limits, write the progress."""
         self.is_held_up = False
+        if not ended:
+            self._look_for_added()
         self.logs.close_unused(self.starting.values())
         self._end_what_lingers()
         if self.stopping is not None and self.stopping.left() == 0:
@@ -673,6 +695,7 @@ class Loop:
             work=self.rates.work_rate(self.strategy),
             waits=() if self.ranks is None else self.ranks.waits(),
             exit_code=0 if self.ranks is None else self.ranks.exit_code,
+            tasks=self.growth.run.tasks,
         )
         if self._is_in_place():
             self.shared.events.progress(progress)

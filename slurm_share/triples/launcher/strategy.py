@@ -24,6 +24,7 @@ from ..rules import outcomes
 from . import environment, task_process
 from .daemons import Daemons
 from .feeder import Feeder
+from .growth import Growth
 from .node import Node
 from .sampler import Sampler
 from .table import Table
@@ -43,6 +44,7 @@ class LauncherState(Struct, frozen=True, kw_only=True):
     """The run's folder."""
     node: Node
     feeder: Feeder
+    growth: Growth
     results: Results
     events: EventLog
     """Only the loop writes to it."""

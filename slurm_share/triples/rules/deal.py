@@ -25,7 +25,7 @@ def tasks_of(run: Run, rank: int) -> range:
     """Return the tasks of one process. Raises ValueError for the distribution `dynamic`."""
     if run.distribution == "dynamic":
         raise ValueError("the tasks of a queue belong to no process")
-    return part(run.tasks, run.processes, rank, run.distribution, run.per_process)
+    return part(run.first_tasks, run.processes, rank, run.distribution, run.per_process)
 
 
 def part(items: int, parts: int, number: int, distribution: Distribution, each: int | None = None) -> range:
@@ -49,9 +49,9 @@ def rank_of(run: Run, task: int, worker: int) -> int:
 
     With at most one task per process it is the number of the task. A retry may run in any free slot, and a program that
     names its output after its rank must find the same rank there. With more tasks than processes it is the number of
-    the process, and LLSUB_TASK identifies the task.
+    the process, and LLSUB_TASK identifies the task. So it is for tasks that were added to a run.
     """
-    return task if run.tasks <= run.processes else worker
+    return task if task < run.first_tasks <= run.processes else worker
 
 
 def noun(run: Run) -> str:
@@ -60,8 +60,17 @@ def noun(run: Run) -> str:
 
 
 def chunks_of(run: Run) -> tuple[range, ...]:
-    """Return the chunks of a run with dynamic distribution."""
-    return chunks(run.tasks, run.processes, CHUNK_MAX if run.pack is None else PACKED_CHUNK_MAX)
+    """Return the chunks of a run with dynamic distribution, without those of added tasks."""
+    return chunks(run.first_tasks, run.processes, _most(run))
+
+
+def added_chunks(run: Run, first: int, count: int) -> tuple[range, ...]:
+    """Return the chunks of tasks that were added together, which follow those before them in every distribution."""
+    return tuple(range(first + one.start, first + one.stop) for one in chunks(count, run.processes, _most(run)))
+
+
+def _most(run: Run) -> int:
+    return CHUNK_MAX if run.pack is None else PACKED_CHUNK_MAX
 
 
 def chunks(tasks: int, processes: int, most: int = CHUNK_MAX) -> tuple[range, ...]:

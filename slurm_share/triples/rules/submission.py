@@ -277,6 +277,25 @@ def again(argv: Sequence[str], wishes: SbatchOptions, cwd: str) -> list[str]:
     return [*kept[:-1], *fresh, *wishes.options, *kept[-1:]]
 
 
+def with_dependency(argv: Sequence[str], jobs: Sequence[int]) -> list[str]:
+    """Return an sbatch command whose job starts after these jobs have ended, in addition to what it waits for already.
+
+    Raises UsageError if it waits for one of several jobs, which cannot be combined with others.
+    """
+    if not jobs:
+        return list(argv)
+    needed = "afterany:" + ":".join(map(str, jobs))
+    said = [one.value for one in parse_options(argv[1:-1], "the command") if one.name == "dependency"]
+    if said and said[-1]:
+        if "?" in said[-1]:
+            raise UsageError(
+                f"--dependency={said[-1]} waits for one of several jobs, which Slurm cannot combine with {needed}; "
+                "remove it"
+            )
+        needed = f"{said[-1]},{needed}"
+    return [*argv[:-1], f"--dependency={needed}", argv[-1]]
+
+
 FROM_NOW = frozenset({"DISPLAY", "XDG_RUNTIME_DIR", "KRB5CCNAME", "TMPDIR", "PWD", "OLDPWD"})
 FROM_NOW_PREFIXES = ("SLURM_", "SLURMD_", "SSH_")
 """Variables of one login, job or folder, which are not valid later."""

@@ -95,11 +95,14 @@ def _others(numbers: Sequence[int]) -> tuple[int, ...] | None:
     return tuple(sorted(set(range(1, numbers[-1])).difference(numbers)))
 
 
-def line_number(task: int, others: Sequence[int] | None) -> int | None:
-    """Return the number of a task's line in its file, from 1; None: not known. `others`: as in Tasks."""
+def line_number(task: int, others: Sequence[int] | None, first_line: int = 1) -> int | None:
+    """Return the number of a task's line in its file, from 1; None: not known.
+
+    `others`: as in Tasks. `first_line`: number of the first line that was read for task 0.
+    """
     if others is None:
         return None
-    number = task + 1
+    number = task + first_line
     for other in others:
         if other > number:
             break

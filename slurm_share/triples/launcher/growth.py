@@ -1,0 +1,142 @@
+"""Take in the tasks that are added to a run while its launchers run (`added_tasks`), and end the job with a seal.
+
+A launcher that has nothing left to do marks in the job's folder of the queue that it ends. The one that finds all marks
+seals the job, so that no task that was added before is left. If a launcher was killed without a mark, the summary at
+the end of the job seals it; tasks added in between are left for `llsub --resume`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+from ...core.errors import StateError
+from ...packing import TaskSpec
+from .. import added_tasks, run_folder
+from ..records import Run
+from ..rules import deal
+from .claims import Claims
+from .feeder import Feeder
+from .node import Node
+
+_MARK = "ended."
+"""Beginning of the name of a launcher's mark; the number of its node follows."""
+
+
+class Growth:
+    """The added tasks of one launcher's run. Only the thread of the loop calls it."""
+
+    def __init__(self, run: Run, folder: Path, node: Node, lines: list[str], specs: list[TaskSpec]) -> None:
+        """`run`, with its added tasks, `lines` and `specs` are as the launcher has read them at its beginning."""
+        self.run = run
+        """The run with the tasks that are known now."""
+        self._folder = folder
+        self._node = node
+        self._lines = lines
+        self._specs = specs
+        self._queue = folder / run_folder.QUEUE / node.job
+        self._seen = 0
+        """Number of the last entry whose tasks the feeder has."""
+        self.is_on = run.may_grow
+        self._has_begun = False
+
+    def begin(self, feeder: Feeder) -> None:
+        """Give the feeder the tasks that were added before this launcher began. Raises StateError."""
+        for entry in added_tasks.read_entries(self._folder) if self.run.added else ():
+            if entry.head.end > self.run.tasks:
+                break
+            self._seen = entry.number
+            self._feed(feeder, entry)
+
+    def look(self, feeder: Feeder) -> bool:
+        """Take in what was added since the last call; return whether there are new tasks. Raises StateError."""
+        if not self.is_on or feeder.closed:
+            return False
+        before = self.run.tasks
+        for entry in added_tasks.read_entries(self._folder, self._seen):
+            if entry.head.last_seal == self._node.job:
+                break  # tasks for a later job
+            self._take(entry)
+            self._feed(feeder, entry)
+        return self.run.tasks > before
+
+    def _take(self, entry: added_tasks.Entry) -> None:
+        new = run_folder.up_to(self._folder, self.run, entry.head, entry.number)
+        if entry.head.first != self.run.tasks:
+            file = self._folder / added_tasks.FOLDER / str(entry.number)
+            raise StateError(str(file), f"its first task is {entry.head.first}, not {self.run.tasks}")
+        specs = run_folder.decode_specs(entry)
+        if specs and not self._specs:
+            self._specs += [deal.base_spec(self.run)] * self.run.tasks
+        if self._specs:
+            self._specs += specs or [deal.base_spec(self.run)] * entry.head.tasks
+        self._lines += entry.lines
+        self.run, self._seen = new, entry.number
+
+    def _feed(self, feeder: Feeder, entry: added_tasks.Entry) -> None:
+        if entry.head.tasks:
+            feeder.extend(deal.added_chunks(self.run, entry.head.first, entry.head.tasks), self._make_claims)
+
+    def _make_claims(self) -> Claims:
+        return Claims(self._queue, f"{self._node.name}-{os.getpid()}", ())
+
+    # ---- The end ----
+
+    def may_end(self, feeder: Feeder) -> bool:
+        """Return whether the launcher, which has nothing left to do, may end; False: there are new tasks.
+
+        Raises StateError.
+        """
+        if not self.is_on:
+            return True
+        mark(self._queue, self._node)
+        if feeder.closed or not self._are_all_marked():
+            return True
+        try:
+            while not added_tasks.seal(self._folder, self._node.job, self._seen, self.run.first_tasks):
+                if self.look(feeder):
+                    self._unmark()
+                    return False
+                if added_tasks.read_head(self._folder, self._seen + 1).last_seal == self._node.job:
+                    return True  # another launcher has sealed it
+        except OSError:
+            pass  # a full disk, for example, on which nothing can be added either
+        return True
+
+    def _are_all_marked(self) -> bool:
+        if self._node.count == 1:
+            return True
+        try:
+            names = {entry.name for entry in os.scandir(self._queue)}
+        except OSError:
+            return False
+        return all(f"{_MARK}{index}" in names for index in range(self._node.count))
+
+    def _unmark(self) -> None:
+        with contextlib.suppress(OSError):
+            (self._queue / f"{_MARK}{self._node.index}").unlink()
+
+
+def mark(queue: Path, node: Node) -> None:
+    """Mark that the launcher of a node ends, for those of the other nodes."""
+    if node.count > 1:
+        with contextlib.suppress(OSError):
+            queue.mkdir(parents=True, exist_ok=True)
+            (queue / f"{_MARK}{node.index}").touch()
+
+
+def seal_at_end(folder: Path, run: Run, job: str) -> Run:
+    """Seal a job whose launchers have ended, unless they did, and return the run with the tasks that are its own.
+
+    Raises StateError.
+    """
+    if not run.may_grow:
+        return run
+    found = added_tasks.read_seal(folder, job)
+    if found is None:
+        with contextlib.suppress(OSError):
+            while not added_tasks.seal(folder, job, added_tasks.read_numbers(folder), run.first_tasks):
+                pass
+        found = added_tasks.read_seal(folder, job)
+    return run_folder.with_added(folder, run) if found is None else run_folder.up_to(folder, run, found, 0)
