@@ -28,7 +28,7 @@ def add(
 
 
 def show(added: growing.Addition, output: submitting.Output, *, is_parsable: bool) -> None:
-    """Print the numbers of added tasks, and what runs them; `is_parsable`: the numbers, and a job submitted for them."""
+    """Print the numbers of added tasks, and what runs them; `is_parsable`: the numbers, and a new job."""
     tasks = f"{'task' if added.count == 1 else 'tasks'} {added.numbers}"
     if not is_parsable:
         print(f"{'' if added.job is None else f'job {added.job}: '}{tasks} {added.sentence}", flush=True)

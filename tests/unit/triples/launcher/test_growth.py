@@ -1,0 +1,143 @@
+"""Tasks that are added while a launcher runs, and at its end."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from launches import wait_for
+from msgspec.structs import replace
+from test_launch import Launch
+
+from slurm_share.triples import added_tasks, run_folder
+from slurm_share.triples.added_tasks import Head, append
+from slurm_share.triples.launcher.claims import Claims
+from slurm_share.triples.launcher.feeder import Feeder
+from slurm_share.triples.launcher.growth import Growth, seal_at_end
+from slurm_share.triples.launcher.node import Node
+from slurm_share.triples.records import Run, Triple
+from slurm_share.triples.rules import deal
+
+NOTE = """#!/bin/bash
+echo "$LLSUB_TASK $LLSUB_TASKS $1" >>effects
+until [ -e go ] || [ "$1" != wait ]; do sleep 0.05; done
+"""
+
+
+def add(folder: Path, run: Run, *lines: str) -> int:
+    entry = append(folder, Head(first=0, tasks=len(lines), has_lines=True), lines, tasks=run.first_tasks, most=10**6)
+    assert entry is not None
+    return entry.head.first
+
+
+def effects(folder: Path) -> list[str]:
+    file = folder / "effects"
+    return file.read_text().splitlines() if file.exists() else []
+
+
+@pytest.mark.parametrize("distribution", ["block", "cyclic", "dynamic"])
+def test_tasks_that_are_added_while_it_runs_are_run(tmp_path: Path, distribution: str) -> None:
+    made = Launch(tmp_path, NOTE, 2, ["wait", "b", "c"], task_kind="input", distribution=distribution)
+    made.write(replace(made.run, tasks=3))
+    made.start()
+    wait_for(lambda: effects(tmp_path))
+    add(made.folder, made.run, "d", "e")
+    wait_for(lambda: any(line.startswith("4 ") for line in effects(tmp_path)))
+    add(made.folder, made.run, "f")
+    (tmp_path / "go").touch()
+    code, text = made.end()
+    assert code == 0, text
+    assert "6 of 6 tasks done" in text
+    assert Counter(line.split()[0] for line in effects(tmp_path)) == Counter(map(str, range(6)))
+    assert "4 5 e" in effects(tmp_path), "LLSUB_TASKS counts the tasks that are known when a task starts"
+    assert added_tasks.read_last(made.folder)[1].seal, "the job is sealed"
+
+
+def test_a_killed_launcher_and_its_successor_run_each_added_task_once(tmp_path: Path) -> None:
+    made = Launch(tmp_path, NOTE, 2, ["wait"], task_kind="input", distribution="dynamic")
+    made.write(replace(made.run, tasks=1))
+    made.start()
+    wait_for(lambda: effects(tmp_path))
+    for number in range(20):
+        add(made.folder, made.run, f"x{number}")
+    wait_for(lambda: len(made.ended()) >= 5)
+    os.kill(made.loop_pid(), signal.SIGKILL)
+    assert made.end()[0] == 1
+    add(made.folder, made.run, "last")
+    (tmp_path / "go").touch()
+    code, text = made.go()
+    assert code == 0, text
+    run = run_folder.read_run(made.folder)
+    assert run.tasks == 22
+    assert set(made.result_outcomes().values()) == {"done"}
+    twice = [task for task, tried in made.attempts().items() if [one.outcome for one in tried].count("done") > 1]
+    assert twice == []
+
+
+def a_node(folder: Path, index: int = 0, count: int = 1) -> Node:
+    return Node(
+        name=f"n{index}", index=index, count=count, job="4711", first_rank=0, last_rank=0, folder=folder, workers=()
+    )
+
+
+def a_launcher(folder: Path, index: int, count: int) -> tuple[Growth, Feeder]:
+    run = run_folder.with_added(folder, RUN)
+    claims = Claims(folder / "queue" / "4711", f"n{index}", deal.chunks_of(run))
+    growth, feeder = Growth(run, folder, a_node(folder, index, count), ["a"], []), Feeder(run, range(1), set(), claims)
+    growth.begin(feeder)
+    return growth, feeder
+
+
+RUN = Run(
+    name="a",
+    command=(),
+    cwd="/",
+    triple=Triple(2, 1),
+    processes=2,
+    tasks=1,
+    task_kind="command",
+    distribution="dynamic",
+)
+
+
+def test_only_the_last_launcher_seals_and_what_came_before_is_its_own(tmp_path: Path) -> None:
+    first, second = a_launcher(tmp_path, 0, 2), a_launcher(tmp_path, 1, 2)
+    assert first[1].take() == 0
+    assert first[1].take() is None
+    assert first[0].may_end(first[1]), "the other one still runs"
+    assert added_tasks.read_last(tmp_path) == (0, None)
+    add(tmp_path, RUN, "b")
+    assert not second[0].may_end(second[1]), "it is the last one, and a task was added"
+    assert second[1].take() == 1
+    assert second[0].may_end(second[1])
+    assert added_tasks.read_last(tmp_path)[1].seal == "4711"
+    assert add(tmp_path, RUN, "c") == 2
+    assert not second[0].look(second[1]), "a task after the seal is another job's"
+    assert seal_at_end(tmp_path, RUN, "4711").tasks == 2
+    assert run_folder.with_added(tmp_path, RUN).tasks == 3
+
+
+def test_the_summary_seals_a_job_whose_launchers_did_not(tmp_path: Path) -> None:
+    add(tmp_path, RUN, "b")
+    assert seal_at_end(tmp_path, RUN, "4711.1").tasks == 2
+    assert added_tasks.read_last(tmp_path)[1].seal == "4711.1"
+    assert seal_at_end(tmp_path, RUN, "4711.1").tasks == 2
+    assert added_tasks.read_last(tmp_path)[0] == 2
+
+
+def test_nodes_deal_added_tasks_once_whatever_each_has_seen_when(tmp_path: Path) -> None:
+    add(tmp_path, RUN, "b", "c")
+    first = a_launcher(tmp_path, 0, 2)
+    add(tmp_path, RUN, *"defg")
+    second = a_launcher(tmp_path, 1, 2)
+    first[0].look(first[1])
+    taken = []
+    while (task := first[1].take()) is not None:
+        taken.append(task)
+        if (task := second[1].take()) is not None:
+            taken.append(task)
+    assert sorted(taken) == list(range(7))
+    assert first[0]._lines[1:] == list("defg")
