@@ -387,6 +387,29 @@ def test_tasks_that_save_their_state_on_a_signal_are_resumed(cluster: Cluster) -
         assert made.summary()["tries"] == {"0": 2, "1": 2}
 
 
+def test_tasks_that_are_added_are_done_once(cluster: Cluster) -> None:
+    """On two nodes, by two clients at once, while a launcher is killed, and after the job."""
+    script = "#!/bin/bash\necho $LLSUB_TASK >>effects\nuntil [ -e go ]; do sleep 0.1; done\n"
+    made = Submitted(cluster, script, "[2,2,1]", "--tasks", "f.txt", files={"f.txt": "a\n" * 4, "more.txt": "b\n" * 3})
+    made.wait_for(lambda: len(made.effects()) == 4)
+    add = "llsub --add LLSUB.1 --tasks more.txt --parsable"
+    told = cluster.as_user("alice", f"cd {made.home} && {{ {add} & {add} & wait; }}")
+    assert sorted(told.stdout.split()) == ["4-6", "7-9"], told.stderr
+    node = re.search(r"p0-p1_(n\d)", cluster.as_user("alice", f"ls {made.folder}").stdout)
+    assert node is not None
+    cluster.exec(node[1], ["kill", "-9", str(guard_and_loop(cluster, node[1])[1])], check=True)
+    cluster.as_user("alice", f"touch {made.home}/go", check=True)
+    assert made.wait() == "FAILED", made.log()
+    told = cluster.as_user("alice", f"cd {made.home} && {add}")
+    assert re.fullmatch(r"10-12 \d+\n", told.stdout), told.stdout + told.stderr
+    made.job = int(told.stdout.split()[1])
+    assert made.wait() == "COMPLETED", made.log()
+    assert "13 of 13 tasks done" in made.log()
+    counted = Counter(task for task, tried in made.attempts().items() for one in tried if one.outcome == "done")
+    assert counted == Counter(range(13))
+    assert all(count == 1 for task, count in made.effects().items() if task >= 4), "none of these ran at the kill"
+
+
 def test_what_failed_is_named_with_its_line_and_its_log(cluster: Cluster) -> None:
     """In the job's output and at the end of --wait; its bare lines are a tasks file again."""
     lines = "#LLSUB --gpu-mem=1G\necho one\necho two; echo oh no; exit 3\n#LLSUB --gpu-mem=2G\necho three; exit 4\n"
