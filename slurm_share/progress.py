@@ -1,7 +1,8 @@
-"""Report the progress of this program to the launcher of its run: `from slurm_share import progress; progress.tick()`.
+"""Report the progress and the results of this program: `from slurm_share import progress; progress.tick()`.
 
-Writes a number into the file that LLSUB_PROGRESS names. Does nothing without that variable. Imports nothing else of
-slurm_share. Never raises: a full disk must not end a training.
+Progress is a number in the file that LLSUB_PROGRESS names, which the launcher of the run reads; without that variable
+nothing is written. Results are lines of the program's output. Imports nothing else of slurm_share. Never raises: a full
+disk must not end a training.
 
 Only one process of a task counts: the first caller locks the file (lockf(3)), and calls of other processes have no
 effect, such as children of a data loader or other ranks of a distributed training. A child made by fork(2) does not
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import sys
 from _thread import RLock
 
 VARIABLE = "LLSUB_PROGRESS"
@@ -41,6 +43,31 @@ def tick(units: float = 1) -> None:
 def report(value: float) -> None:
     """Set the work finished since the start of the program, always in the same unit."""
     _count(value, is_total=True)
+
+
+def result(**values: object) -> None:
+    """Print results, numbers or text, as a line `LLSUB_RESULT loss=0.12`, for `slurm-share results`.
+
+    The last value of a name counts. The line begins with a CR, because a progress bar may have left the output in the
+    middle of a line.
+    """
+    try:
+        line = " ".join(f"{name}={_text(value)}" for name, value in values.items())
+        sys.stdout.write(f"\rLLSUB_RESULT {line}\n")
+        sys.stdout.flush()
+    except Exception:  # noqa: BLE001  (as in _count)
+        pass
+
+
+def _text(value: object) -> str:
+    if isinstance(value, (int, str)):
+        text = str(value)
+    else:
+        try:
+            text = repr(float(value))  # type: ignore[arg-type]  # numbers of NumPy and tensors with one element too
+        except (TypeError, ValueError):
+            text = str(value)
+    return text if text and not any(one in text for one in ' \t"') else '"' + text.replace('"', '""') + '"'
 
 
 def _count(units: float, *, is_total: bool) -> None:

@@ -381,7 +381,7 @@ def _ordinary(
             f"{name} is the folder of a run: llsub --watch {name} follows it, llsub --resume {name} runs what is left"
         )
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
-                    "progress", "window", "checkpoint_signal", "spmd", "task_time",
+                    "progress", "window", "checkpoint_signal", "spmd", "task_time", "sweep", "zip",
                     *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
         if pack_options.is_written(getattr(arguments, name)):
@@ -440,15 +440,17 @@ def _triple(
         window_s=arguments.window,
         checkpoint=saved_on,
         spec=llsub_options.task_spec(arguments),
+        sweeps=tuple(arguments.sweep or ()),
+        is_zip=arguments.zip,
         pack=PackOptions(**{name: getattr(arguments, name) for name in PackOptions.__struct_fields__}),
     )
     if arguments.spmd:
         asked = llsub_spmd.with_ranks(asked, script, triple, arguments, note=_note)
     run, tasks = planning.run_of(script, triple, asked)
-    if asked.tasks is None and asked.ntasks is None:
-        why = "each process has one task; --tasks FILE or --ntasks M gives it more"
+    if not asked.has_tasks:
+        why = "each process has one task; --tasks FILE, --sweep or --ntasks M gives it more"
         _note_ignored(arguments, why, ["distribution"])
-    _note(*own_notes, *pack_options.ignored_notes(asked.pack, is_auto=triple.is_auto))
+    _note(*own_notes, *tasks.notes, *pack_options.ignored_notes(asked.pack, is_auto=triple.is_auto))
     if arguments.local:
         _note(*checkpoint.local_notes(saved_on))
         _note_ignored(arguments, "--local runs here and now, without Slurm", NOT_LOCAL)

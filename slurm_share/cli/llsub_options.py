@@ -50,9 +50,19 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         "--tasks",
         metavar="FILE",
         help="run one task per line of FILE: an argument of SCRIPT or, without SCRIPT, a command for bash; in "
-        "FILE.jsonl each line is a JSON object; - is standard input",
+        "FILE.jsonl each line is a JSON object; in FILE.csv and FILE.tsv the first line names parameters; - is "
+        "standard input",
     )
-    add("--ntasks", type=positive, metavar="M", help="run the script M times")
+    add(
+        "--sweep",
+        metavar="NAME=VALUES",
+        action="append",
+        help="a task for each value, such as lr=1e-3,1e-4, seed=0..9, n=0..100..10, file=@FILE, and for each "
+        "combination of several --sweep; {NAME} in the arguments stands for the value, else it is the argument "
+        "--NAME=VALUE",
+    )
+    add("--zip", action="store_true", help="the first values of all --sweep, then the second, no combinations")
+    add("--ntasks", type=positive, metavar="M", help="run the script, or each combination of parameters, M times")
     add(
         "--distribution",
         choices=DISTRIBUTIONS,

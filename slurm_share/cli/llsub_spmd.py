@@ -63,6 +63,8 @@ def with_ranks(
     options = (
         "tasks",
         "ntasks",
+        "sweep",
+        "zip",
         "distribution",
         "retries",
         "max_failures",

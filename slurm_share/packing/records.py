@@ -381,6 +381,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     """Cores that it needs; None: those of its worker."""
     mem_mib: int | None = None
     """Host memory that it needs; None: not given."""
+    params: dict[str, str] = {}
+    """Parameters of the task, name -> value: of --sweep, or of a table of tasks. Empty: it has none."""
 
 
 class PackRequest(Struct, frozen=True, kw_only=True):

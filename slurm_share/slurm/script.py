@@ -108,11 +108,12 @@ def _lines_behind(magic: str, head: bytes) -> Iterator[tuple[int, str]]:
             return
 
 
-def read_task_bytes(given: str) -> bytes:
-    """Return the content of a file of tasks, or of standard input for `-`. Raises UsageError where it cannot be
-    read."""
+def read_task_bytes(given: str, option: str = "") -> bytes:
+    """Return the content of a file of tasks, or of standard input for `-`. Raises UsageError, which begins with
+    `option`, where it cannot be read."""
+    option = option or f"--tasks {shown(given, 200)}"
     if given == "-" and sys.stdin is None:
-        raise UsageError("--tasks -: standard input is closed; write: --tasks FILE, or a pipe before llsub")
+        raise UsageError(f"{option}: standard input is closed; write a file, or a pipe before llsub")
     try:
         if given == "-":
             data = sys.stdin.buffer.read(TASKS_BYTES_MAX + 1)
@@ -121,17 +122,15 @@ def read_task_bytes(given: str) -> bytes:
             kind = path.stat().st_mode  # before it is opened: some devices do something then
             if stat.S_ISDIR(kind):
                 raise UsageError(
-                    f"--tasks {shown(given, 200)}: it is a folder; write a file with a task on each line, such as the "
+                    f"{option}: it is a folder; write a file with a task on each line, such as the "
                     f"output of: ls -d {shown(shlex.quote(given.rstrip('/')), 200)}/*"
                 )
             if not (stat.S_ISREG(kind) or stat.S_ISFIFO(kind)):
-                raise UsageError(f"--tasks {shown(given, 200)}: it is neither a file nor a pipe; name one, or write -")
+                raise UsageError(f"{option}: it is neither a file nor a pipe; name one, or write -")
             with path.open("rb") as file:
                 data = file.read(TASKS_BYTES_MAX + 1)
     except OSError as error:
-        raise UsageError(f"--tasks {shown(given, 200)}: cannot read it ({error.strerror})") from error
+        raise UsageError(f"{option}: cannot read it ({error.strerror})") from error
     if len(data) > TASKS_BYTES_MAX:
-        raise UsageError(
-            f"--tasks {shown(given, 200)}: it is larger than {TASKS_BYTES_MAX >> 30} GiB; make several runs of it"
-        )
+        raise UsageError(f"{option}: it is larger than {TASKS_BYTES_MAX >> 30} GiB; make several runs of it")
     return data

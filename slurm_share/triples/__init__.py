@@ -17,9 +17,11 @@ if TYPE_CHECKING:
         planning,
         rank_python,
         result_files,
+        result_rows,
         run_folder,
         run_jobs,
         submitting,
+        task_names,
     )
     from .job_output import LogFile, Tail
     from .launcher import report
@@ -29,7 +31,17 @@ if TYPE_CHECKING:
     from .pack_explain import DryRun, explain_groups, explain_task
     from .rates_file import read_rates
     from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, TASKS_MAX, Run, Triple
-    from .rules import checkpoint, log_counts, mapreduce, pack_options, submission, task_options, together, triple
+    from .rules import (
+        checkpoint,
+        log_counts,
+        mapreduce,
+        pack_options,
+        result_table,
+        submission,
+        task_options,
+        together,
+        triple,
+    )
     from .rules.mapreduce import Request
     from .rules.pack_options import PackOptions
     from .rules.progress import TaskCounts, as_text
@@ -50,10 +62,12 @@ __getattr__, __all__ = exports(
         "planning",
         "rank_python",
         "result_files",
+        "result_rows",
         "rules.checkpoint",
         "rules.log_counts",
         "rules.mapreduce",
         "rules.pack_options",
+        "rules.result_table",
         "rules.submission",
         "rules.task_options",
         "rules.together",
@@ -61,6 +75,7 @@ __getattr__, __all__ = exports(
         "run_folder",
         "run_jobs",
         "submitting",
+        "task_names",
     ],
     names={
         "job_output": ["LogFile", "Tail"],

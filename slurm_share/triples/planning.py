@@ -19,17 +19,17 @@ from ..node.records import Gpu
 from ..packing import PackRequest, PackSettings, TaskSpec, check_parts
 from ..share import limits, option, visible_devices, visible_gpus
 from ..slurm import jobs as slurm_jobs
-from ..slurm import script as script_reader
 from ..slurm.records import NodeKind
 from ..slurm.script import Script
-from . import overwriting
+from . import overwriting, task_reading
 from .records import TASKS_MAX, Distribution, Run, Triple
-from .rules import checkpoint, failing, fitting, pack_options, packed, submission, task_files, together
+from .rules import checkpoint, failing, fitting, pack_options, packed, submission, together
 from .rules.checkpoint import Checkpoint
 from .rules.fitting import NodeRequest, Sharing
 from .rules.pack_options import PackOptions
 from .rules.submission import SbatchOptions
 from .rules.task_files import Tasks
+from .task_reading import TaskSource
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True):
@@ -57,6 +57,14 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     """Both as in records.Run."""
     spec: TaskSpec = TaskSpec()
     """The options of tasks without their own that need no --pack."""
+    sweeps: tuple[str, ...] = ()
+    """The values of --sweep, NAME=VALUES."""
+    is_zip: bool = False
+
+    @property
+    def has_tasks(self) -> bool:
+        """Return whether the options say which tasks there are; else each process has one."""
+        return self.tasks is not None or self.ntasks is not None or bool(self.sweeps)
 
 
 class RunPlan(Struct, frozen=True, kw_only=True):
@@ -100,11 +108,25 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         pack = replace(pack, spec=spec)
     if pack is not None and asked.window_s is not None:
         pack = replace(pack, settings=replace(pack.settings, rate_window_s=asked.window_s))
-    if asked.tasks is not None and asked.ntasks is not None:
+    source = TaskSource(
+        tasks=asked.tasks,
+        sweeps=asked.sweeps,
+        is_zip=asked.is_zip,
+        ntasks=asked.ntasks,
+        arguments=asked.arguments,
+        has_script=script is not None,
+        base=asked.spec if pack is None else pack.spec,
+        is_packed=pack is not None,
+    )
+    if asked.tasks is not None and asked.ntasks is not None and not (asked.sweeps or source.is_table):
         raise UsageError("--tasks and --ntasks both define the tasks; write one of them")
-    if script is None and asked.tasks is None:
-        raise UsageError(f"{triple} has no program to run: write a script before it, or --tasks FILE with commands")
-    if script is None and asked.arguments:
+    is_command = script is None and asked.tasks is None and bool(asked.sweeps and asked.arguments)
+    if script is None and asked.tasks is None and not is_command:
+        also = ", or a command after --" if asked.sweeps else ""
+        raise UsageError(
+            f"{triple} has no program to run: write a script before it, or --tasks FILE with commands{also}"
+        )
+    if script is None and asked.arguments and not is_command:
         raise UsageError("arguments after -- need a script, and there is none; write them into the commands")
     if asked.together and asked.spec.timeout_s is not None:
         raise UsageError(
@@ -113,27 +135,19 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         )
     _check_processes(triple)
     processes = triple.nodes * triple.per_node
-    found = Tasks()
-    if asked.tasks is not None:
-        source = "standard input" if asked.tasks == "-" else asked.tasks
-        found = task_files.parse(
-            script_reader.read_task_bytes(asked.tasks),
-            f"--tasks {source}",
-            asked.spec if pack is None else pack.spec,
-            is_json=asked.tasks.endswith(task_files.JSON_ENDING),
-            is_packed=pack is not None,
-        )
+    read = task_reading.read(source)
+    found = read.tasks
     tasks = len(found.lines) or asked.ntasks or processes
-    distribution = asked.distribution if found.lines or asked.ntasks is not None else None
-    further = bool(found.lines) or asked.ntasks is not None or pack is not None
+    distribution = asked.distribution if asked.has_tasks else None
+    further = asked.has_tasks or pack is not None
     run = Run(
-        name=script.name if script is not None else "tasks" if asked.tasks == "-" else Path(asked.tasks or "").name,
-        command=(script.path, *asked.arguments) if script is not None else (),
+        name=script.name if script is not None else _name(asked),
+        command=(script.path, *read.arguments) if script is not None else (),
         cwd=str(Path.cwd()),
         triple=triple,
         processes=processes,
         tasks=tasks,
-        task_kind="rank" if not found.lines else "input" if script is not None else "command",
+        task_kind=read.kind,
         distribution=distribution or ("dynamic" if further else "block"),
         retries=asked.retries,
         bind=asked.bind and not _is_tried(pack),
@@ -156,16 +170,24 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
     return run, found
 
 
+def _name(asked: TaskOptions) -> str:
+    """Return the name of a run without a script."""
+    if asked.tasks is None:
+        return Path((asked.arguments[0].split() or [""])[0]).name or "tasks"
+    return "tasks" if asked.tasks == "-" else Path(asked.tasks).name
+
+
 def _check_pack(triple: Triple, asked: TaskOptions, pack: PackRequest | None) -> None:
     """Raise UsageError for options that conflict with packing or trials."""
-    if triple.is_auto and asked.tasks is None and asked.ntasks is None:
+    if triple.is_auto and not asked.has_tasks:
         raise UsageError(
-            f"{triple} does not set the number of tasks, only that as many as possible run at once; write --tasks FILE "
-            "or --ntasks M too"
+            f"{triple} does not set the number of tasks, only that as many as possible run at once; write --tasks "
+            "FILE, --sweep or --ntasks M too"
         )
-    if _is_tried(pack) and asked.tasks is None and asked.ntasks is None:
+    if _is_tried(pack) and not asked.has_tasks:
         raise UsageError(
-            "--compare-sharing needs more tasks than processes for its trials; write --tasks FILE or --ntasks M too"
+            "--compare-sharing needs more tasks than processes for its trials; write --tasks FILE, --sweep or --ntasks "
+            "M too"
         )
     if pack is not None and asked.distribution not in (None, "dynamic"):
         raise UsageError(

@@ -130,6 +130,10 @@ class ResultFiles:
                         pass
                     place += len(line) + 1
 
+    def folder_of(self, place: int) -> Path:
+        """Return the folder of the node on which the attempt at a place ran."""
+        return self._files[place >> _OFFSET_BITS].parent
+
     def lines(self, places: Iterable[int]) -> Iterator[bytes]:
         """Yield the lines at places from `of_file`, without line ends. Raises StateError."""
         current, start, data = -1, 0, b""

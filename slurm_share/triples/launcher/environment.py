@@ -11,6 +11,7 @@ from ...core import given_variables, names, numbers
 from ...core.text import fold
 from ...spmd import names as spmd
 from ..records import ENV_ATTEMPT, ENV_FOLDER, ENV_PROGRESS, ENV_RANK, ENV_SIZE, ENV_TASK, ENV_TASKS, Run, Worker
+from ..rules import sweeps
 from .node import Node
 
 ONE_TASK = dict.fromkeys(("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_GTIDS"), "0") | dict.fromkeys(
@@ -123,3 +124,8 @@ def of_rank(run: Run, node: Node, rank: int) -> dict[bytes, bytes]:
     if run.kind == "llmapreduce":
         found |= {"LLMR_RANK": rank, "LLMRID": rank - node.first_rank}
     return {os.fsencode(name): str(number).encode() for name, number in found.items()}
+
+
+def of_params(params: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Return the variables of a task's parameters."""
+    return {os.fsencode(sweeps.variable(name)): os.fsencode(value) for name, value in params.items()}

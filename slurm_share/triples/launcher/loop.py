@@ -348,6 +348,8 @@ class Loop:
             env[_ENV_TASKS] = b"%d" % self.growth.run.tasks
         env[_ENV_TASK] = b"%d" % task.task
         env[_ENV_ATTEMPT] = b"%d" % task.attempt
+        if self.shared.specs:
+            env.set_own(environment.of_params(self.shared.specs[task.task].params))
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
         self.table.begin(worker, task.task, task.attempt, task.started, since_boot, task.gpu)
         try:

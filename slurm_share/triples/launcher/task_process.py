@@ -61,6 +61,8 @@ class Environment:
 
     def __init__(self, variables: Mapping[bytes, bytes]) -> None:
         self._variables = dict(variables)
+        self._own: set[bytes] = set()
+        """Names of the variables of the present task alone."""
         self._lay_out()
 
     def _lay_out(self) -> None:
@@ -87,6 +89,16 @@ class Environment:
     def update(self, variables: Mapping[bytes, bytes]) -> None:
         for name, value in variables.items():
             self[name] = value
+
+    def set_own(self, variables: Mapping[bytes, bytes]) -> None:
+        """Set the variables that only the next task has, and remove those of the one before."""
+        gone = self._own - variables.keys()
+        if gone:
+            for name in gone:
+                del self._variables[name]
+            self._lay_out()
+        self._own = set(variables)
+        self.update(variables)
 
 
 class StartResult(Struct, eq=False):

@@ -107,17 +107,17 @@ def task_argv(run: Run, line: str, shell: str = SHELL) -> tuple[str, ...]:
     if run.task_kind == "input":
         return (*run.command, line)
     if run.task_kind == "arguments":
-        return (*run.command, *arguments_in(line))
+        return (*run.command, *arguments_in(line, least=run.kind == "llmapreduce"))
     return run.command
 
 
-def arguments_in(line: str) -> tuple[str, ...]:
-    """Return the arguments, one or more, in a line of a tasks file of the kind `arguments`. Raises ValueError."""
+def arguments_in(line: str, *, least: int = 1) -> tuple[str, ...]:
+    """Return the arguments, at least `least`, in a line of a tasks file of the kind `arguments`. Raises ValueError."""
     try:
         found = msgspec.json.decode(line, type=tuple[str, ...])
     except text_files.NOT_JSON:
-        found = ()
-    if not found or any("\0" in one for one in found):
+        found = None
+    if found is None or len(found) < least or any("\0" in one for one in found):
         raise ValueError(f"the run's file `tasks` is damaged: {shown(line) or repr(line)} is no list of arguments")
     return found
 

@@ -1,4 +1,4 @@
-"""Parse a tasks file: one task per line with `#LLSUB` lines between them, or one JSON object per line.
+"""Parse a tasks file: a task per line with `#LLSUB` lines between them, a JSON object per line, or a table.
 
 `#LLSUB --task-time=10m` and JSON set the options of tasks. They override the command line, which applies to all tasks.
 """
@@ -10,13 +10,14 @@ from contextlib import contextmanager
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from ...core import text_files
 from ...core.errors import UsageError, shown
 from ...core.text import did_you_mean
 from ...packing import TaskSpec
 from ..records import TASKS_MAX
-from . import pack_options, submission, task_options
+from . import pack_options, submission, task_options, task_tables
 
 MAGIC = "#LLSUB"
 LINE_MAX_BYTES = 8192
@@ -42,6 +43,8 @@ class Tasks(Struct, frozen=True):
     """Name of the file in messages."""
     others: tuple[int, ...] | None = ()
     """Numbers of the lines that are not tasks, from 1; None: there are more than OTHERS_MOST."""
+    notes: tuple[str, ...] = ()
+    """Notes for the user."""
 
 
 class _JsonTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +60,7 @@ class _JsonTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mem: str | UnsetType | None = UNSET
 
 
+_RUN = "run"
 _decoder = msgspec.json.Decoder(_JsonTask)
 _KEYS = tuple(field.name for field in msgspec.structs.fields(_JsonTask))
 _OPTIONS = {
@@ -88,6 +92,40 @@ def parse(data: bytes, source: str, base: TaskSpec, *, is_json: bool, is_packed:
     return Tasks(lines, tuple(spec for _, _, spec in found), tuple(number for number, _, _ in found), source, others)
 
 
+def parse_table(
+    data: bytes, source: str, base: TaskSpec, separator: str, *, has_script: bool, is_packed: bool
+) -> Tasks:
+    """Return the tasks of a table (`task_tables`). A task without a cell in the column `run` has an empty line.
+
+    has_script: the cell is an argument of the script, and need not be there; else it is the command. The rest is as for
+    `parse`.
+    """
+    lines = split_lines(data, source, 2 * LINE_MAX_BYTES + _LAYOUT_BYTES, "line of the table")
+    names = task_tables.names_of(lines[0], source, separator)
+    if not has_script and _RUN not in names:
+        raise UsageError(
+            f"{source}: line 1 names no column {_RUN}, the command of each task; add it, or write a script before the "
+            "triple, which gets the columns as arguments"
+        )
+    texts, specs, numbers = [], [], []
+    for row in task_tables.rows(lines, source, separator, _KEYS):
+        where = f"{source}: line {row.number}"
+        run = row.options.get(_RUN, "")
+        if run or not has_script:
+            _check_run(run, where)
+        spec = base
+        for key, option in _OPTIONS.items():
+            if key in row.options:
+                _check_packed(key, option, where, is_packed=is_packed)
+                with _located(where):
+                    at = _AT.get(key, f'"{key}"')
+                    spec = task_options.with_option(spec, option, row.options[key], at=at)
+        texts.append(run)
+        specs.append(replace(spec, params=row.params) if row.params else spec)
+        numbers.append(row.number)
+    return Tasks(tuple(texts), tuple(specs), tuple(numbers), source, _others(numbers))
+
+
 def _others(numbers: Sequence[int]) -> tuple[int, ...] | None:
     """Return the line numbers that are not in `numbers`, up to its last one; None: they are more than OTHERS_MOST."""
     if numbers[-1] - len(numbers) > OTHERS_MOST:
@@ -112,18 +150,21 @@ def line_number(task: int, others: Sequence[int] | None, first_line: int = 1) ->
 
 def parse_lines(data: bytes, source: str) -> list[str]:
     """Return the tasks of a file, one per line. Raises UsageError, with the line's number, for an invalid line."""
-    lines = _split_lines(data, source, LINE_MAX_BYTES)
+    lines = split_lines(data, source, LINE_MAX_BYTES)
     return [text_files.decode(line) for line in lines]
 
 
-def _split_lines(data: bytes, source: str, most_bytes: int) -> list[bytes]:
-    """Return the lines of a tasks file. Raises UsageError, with the line's number, for an invalid line."""
+def split_lines(data: bytes, source: str, most_bytes: int, what: str = "task") -> list[bytes]:
+    """Return the lines of a tasks file. Raises UsageError, with the line's number, for an invalid line.
+
+    what: what a line is, for messages.
+    """
     unreadable = text_files.why_not_text(data)
     if unreadable is not None:
         raise UsageError(f"{source}: the file {unreadable}")
     lines = text_files.split_lines(data)
     if not lines:
-        raise UsageError(f"{source}: the file is empty; write one task per line")
+        raise UsageError(f"{source}: the file is empty; write one {what} per line")
     if len(lines) > TASKS_MAX:
         raise UsageError(
             f"{source}: the file has {len(lines)} lines, but a run has at most {TASKS_MAX} tasks; make several runs"
@@ -131,9 +172,12 @@ def _split_lines(data: bytes, source: str, most_bytes: int) -> list[bytes]:
     for number, line in enumerate(lines, 1):
         why = None
         if not line.strip():
-            why = "is empty; remove it: every line is a task, and the first line is task 0"
+            why = "is empty; remove it" + (
+                ": every line is a task, and the first line is task 0" if what == "task" else ""
+            )
         elif len(line) > most_bytes:
-            why = f"has {len(line)} bytes, but a task has at most {LINE_MAX_BYTES}; put it into a script of its own"
+            why = f"has {len(line)} bytes, but a {what} has at most {LINE_MAX_BYTES}"
+            why += "; put it into a script of its own" if what == "task" else ""
         else:
             why = text_files.why_no_line(line)
         if why is not None:
@@ -176,7 +220,7 @@ def _located(where: str) -> Iterator[None]:
 
 def _json_lines(data: bytes, source: str, base: TaskSpec, is_packed: bool) -> Iterator[tuple[int, str, TaskSpec]]:
     most = 2 * LINE_MAX_BYTES + _LAYOUT_BYTES
-    for number, line in enumerate(_split_lines(data, source, most), 1):
+    for number, line in enumerate(split_lines(data, source, most), 1):
         where = f"{source}: line {number}"
         try:
             task = _decoder.decode(line)
@@ -225,10 +269,14 @@ def _json_spec(task: _JsonTask, base: TaskSpec, where: str, *, is_packed: bool) 
         value = getattr(task, key)
         if value is UNSET:
             continue
-        if option in task_options.NEED_PACK and not is_packed:
-            raise UsageError(f'{where}: "{key}" needs --pack; write --pack too, or remove the key')
+        _check_packed(key, option, where, is_packed=is_packed)
         if value is None:
             value = pack_options.LEARNED if key == "gpu_mem" else task_options.NONE
         with _located(where):
             spec = task_options.with_option(spec, option, str(value)[:40], at=_AT.get(key, f'"{key}"'))
     return spec
+
+
+def _check_packed(key: str, option: str, where: str, *, is_packed: bool) -> None:
+    if option in task_options.NEED_PACK and not is_packed:
+        raise UsageError(f'{where}: "{key}" needs --pack; write --pack too, or remove the key')

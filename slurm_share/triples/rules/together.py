@@ -16,7 +16,7 @@ _ONE_TASK = "each process is one rank, and the triple sets their number"
 _AT_ONCE = "all ranks start at once, each on its own GPU and cores"
 _ANEW = "a rank that has ended cannot join the run again"
 REFUSED = {
-    "tasks": _ONE_TASK, "ntasks": _ONE_TASK, "distribution": _ONE_TASK,
+    "tasks": _ONE_TASK, "ntasks": _ONE_TASK, "sweep": _ONE_TASK, "zip": _ONE_TASK, "distribution": _ONE_TASK,
     "retries": _ANEW, "max_failures": _ANEW, "oom_retries": _ANEW,
     "pack": _AT_ONCE, "gpu_mem": _AT_ONCE, "gpus_per_task": _AT_ONCE, "name": _AT_ONCE, "max_per_gpu": _AT_ONCE,
     "order": _AT_ONCE, "memory_guard": _AT_ONCE, "estimate": _AT_ONCE, "hang": _AT_ONCE, "undo": _AT_ONCE,

@@ -1,0 +1,170 @@
+"""Read a row for each task of a run, for `slurm-share results`: parameters, its end, and the results that it printed.
+
+Works while the run runs, from its folder alone. A log is read once, also if it is of many tasks.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+
+from msgspec import UNSET, Struct
+
+from ..packing import ProgressReader
+from . import run_folder, task_names
+from .launcher import report
+from .records import Ended, Run
+from .result_files import ResultFiles
+from .rules import result_lines, result_table
+from .rules.account import Account
+from .rules.result_lines import LogResults
+from .rules.result_table import FIXED, Row, Value
+
+LOG_BYTES = 256 * 1024 * 1024
+"""Most bytes of a log that are read, from its end."""
+SILENT_S = 60.0
+"""Seconds without progress after which a node's launcher counts as gone; it writes it once a second."""
+
+
+class RunRows(Struct, frozen=True):
+    """The rows of a run."""
+
+    run: Run
+    rows: tuple[Row, ...]
+    account: Account
+    running: int
+    unread: tuple[str, ...] = ()
+    """Logs that could not be read, with the reason."""
+
+
+def read(folder: Path) -> RunRows:
+    """Return the rows of a run, in the order of its tasks. Raises StateError."""
+    run = run_folder.read_run(folder)
+    results = ResultFiles(folder, run)
+    account = report.count(results, run)
+    ended = [None if place < 0 else results.ended(place) for place in account.places]
+    homes = [None if place < 0 else results.folder_of(place) for place in account.places]
+    live = _live_folders(folder, run)
+    logs = _Logs(run, live)
+    begun = logs.begun()
+    params = task_names.read_params(folder, run)
+    rows, running = [], 0
+    for task, one in enumerate(ended):
+        home, again = homes[task], begun.get(task)
+        if one is not None and home is not None:
+            found, is_again = logs.results(home, one.rank, task, one.attempt, has_ended=True)
+            is_again = is_again or (again is not None and again.attempt > one.attempt)
+            fixed = _fixed(one, account.tries[task])
+            if home in live and is_again and one.outcome != "done":
+                fixed["outcome"] = result_table.RUNNING
+        else:
+            is_again = again is not None
+            found = {} if again is None else logs.results(again.home, again.rank, task, again.attempt)[0]
+            fixed = {"outcome": result_table.RUNNING if is_again else result_table.NOT_BEGUN, "tries": 0}
+        running += fixed["outcome"] == result_table.RUNNING
+        rows.append(Row(task=task, params=params[task], results=found, fixed=fixed))
+    return RunRows(run, tuple(rows), account, running, tuple(logs.unread))
+
+
+def _fixed(ended: Ended, tries: int) -> dict[str, Value]:
+    """Return the columns that all runs have, of a task with an attempt that counts."""
+    values: tuple[Value, ...] = (
+        ended.outcome,
+        ended.seconds,
+        ended.why or None,
+        ended.peak_gpu_mib,
+        None if ended.rate_per_s is UNSET else ended.rate_per_s,
+        ended.node,
+        ended.gpu,
+        ended.peak_rss_mib,
+        None if ended.units is UNSET else ended.units,
+        ended.code,
+        ended.signal,
+        tries,
+    )
+    return dict(zip(FIXED, values, strict=True))
+
+
+def _live_folders(folder: Path, run: Run) -> list[Path]:
+    """Return the folders of nodes whose launcher has written progress within SILENT_S."""
+    parent, now = folder / run.log_folder, time.time()
+    nodes = {one.node for one in ProgressReader(parent).read() if not one.ended and now - one.at < SILENT_S}
+    return [path for path in sorted(parent.glob("p*-p*_*")) if path.name.partition("_")[2] in nodes]
+
+
+class _Begun(Struct, frozen=True):
+    """An attempt that has a log and may have no result yet."""
+
+    home: Path
+    """The folder of its node."""
+    rank: int
+    attempt: int
+
+
+class _Logs:
+    """The logs of a run, each read once."""
+
+    def __init__(self, run: Run, live: Collection[Path]) -> None:
+        """live: the folders of nodes whose launcher runs."""
+        self._run = run
+        self._live = live
+        self._name = f"{run.name}.log."
+        self._read: dict[str, LogResults] = {}
+        """Path of the log of a process -> its results. Logs of single tasks are not kept."""
+        self.unread: list[str] = []
+
+    def results(
+        self, home: Path, rank: int, task: int, attempt: int, *, has_ended: bool = False
+    ) -> tuple[Mapping[str, str], bool]:
+        """Return the results that an attempt printed, and whether the log has a later attempt.
+
+        home: the folder of its node. has_ended: the attempt has ended.
+        """
+        file = f"{home}/{run_folder.log_name(self._run, rank, task)}"
+        if self._run.logs == "task":
+            log = self._of(file, task, is_ended=has_ended)
+        else:
+            if file not in self._read:
+                self._read[file] = self._of(file, None, is_ended=home not in self._live)
+            log = self._read[file]
+        return log.of(task, attempt), (task, attempt + 1) in log.found
+
+    def begun(self) -> dict[int, _Begun]:
+        """Return task -> its attempt, for tasks that have a log of their own, or are at the end of a process's log."""
+        found = {}
+        for home, number, file in self._files():
+            if self._run.logs == "task":
+                found[number] = _Begun(home, number, 1)
+                continue
+            log = self._read[file] = self._of(file, None, is_ended=False)
+            if log.last is not None:
+                task, attempt = log.last
+                found[task] = _Begun(home, number, attempt)
+        return found
+
+    def _files(self) -> Iterator[tuple[Path, int, str]]:
+        for folder in self._live:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    behind = entry.name.removeprefix(self._name)
+                    if behind != entry.name and behind.isascii() and behind.isdigit() and len(behind) < 9:
+                        yield folder, int(behind), entry.path
+
+    def _of(self, file: str, task: int | None, *, is_ended: bool) -> LogResults:
+        try:
+            with open(file, "rb") as opened:
+                size = os.fstat(opened.fileno()).st_size
+                if not size:
+                    return LogResults()
+                start = max(0, size - LOG_BYTES) // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+                with mmap.mmap(opened.fileno(), size - start, offset=start, access=mmap.ACCESS_READ) as data:
+                    return result_lines.read(data, task, is_ended=is_ended)
+        except FileNotFoundError:
+            return LogResults()
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            self.unread.append(f"{file}: {why}")
+            return LogResults()

@@ -1,0 +1,66 @@
+"""The parameters of a run's tasks, by which people know them: of a sweep, else the line of the tasks file."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ..core import numbers
+from ..core.errors import UsageError, shown
+from . import run_folder
+from .records import Run
+from .rules import deal, sweeps
+
+SHOWN = 5
+"""Most tasks that a sentence names."""
+
+
+def read_params(folder: Path, run: Run) -> Sequence[Mapping[str, str]]:
+    """Return the parameters of each task; without any, its line of the tasks file. Raises StateError."""
+    specs = run_folder.read_specs(folder, run)
+    if any(spec.params for spec in specs):
+        return [spec.params for spec in specs]
+    if run.task_kind == "rank":
+        return [{}] * run.tasks
+    name = sweeps.COMMAND if run.task_kind == "command" else sweeps.INPUT
+    lines = run_folder.read_tasks(folder)
+    if run.task_kind == "arguments":
+        lines = [shlex.join(deal.arguments_in(line, least=0)) for line in lines]
+    return [{name: line} for line in lines]
+
+
+def find(folder: Path, run: Run, asked: str) -> int:
+    """Return the number of the task that `asked` names: a number, or parameters such as `lr=1e-3,seed=4`.
+
+    Raises UsageError if no task, or more than one, has these parameters.
+    """
+    number = numbers.whole(asked, 999_999_999)
+    if number is not None:
+        return number
+    wanted = sweeps.parse_label(asked)
+    params = [spec.params for spec in run_folder.read_specs(folder, run)]
+    known = list(dict.fromkeys(name for one in params for name in one))
+    if not wanted or not known:
+        what = shown(asked) or repr(asked)
+        raise UsageError(
+            f"{what} is not the number of a task, which begin at 0"
+            + ("" if known else f"; the tasks of {folder.name} have no parameters")
+        )
+    for name in wanted:
+        if name not in known:
+            raise UsageError(f"the tasks of {folder.name} have no parameter {name}; they have {', '.join(known)}")
+    found = [task for task, one in enumerate(params) if all(one.get(name) == value for name, value in wanted.items())]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(
+            f"no task of {folder.name} has {sweeps.label(wanted)}; slurm-share results "
+            f"{run_folder.typed(folder)} shows what they have"
+        )
+    some = ", ".join(f"task {task}: {sweeps.label(params[task])}" for task in found[:SHOWN])
+    more = f", and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    raise UsageError(
+        f"{len(found)} tasks of {folder.name} have {sweeps.label(wanted)} ({some}{more}); name one by its number, or "
+        "by all of its parameters"
+    )
