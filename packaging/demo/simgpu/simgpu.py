@@ -39,7 +39,8 @@ GPU_FILE_SIZE = 16384
 COMPUTE_MODE_PROHIBITED = 2
 COMPUTE_MODE_EXCLUSIVE_PROCESS = 3
 
-MPS_ANSWER_TIMEOUT_S = 10.0
+MPS_ANSWER_TIMEOUT_S = 120.0
+"""Seconds to wait for the first server of a daemon, which a loaded machine starts slowly. Then a client fails."""
 LOST_CHECK_INTERVAL_S = 1.0
 """Interval at which a task checks whether its GPU is lost, and confirms its load for the energy counter (state.c)."""
 
