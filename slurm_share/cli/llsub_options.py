@@ -122,8 +122,13 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
         "the others are for comparisons (lab.md), some with conditions after commas: book, smact_max=RATIO, "
         "free_min=SIZE; P of the triple may then be auto",
     )
-    add("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G (default: learned)")
-    add("--gpus-per-task", type=_gpus, metavar="K", help="GPUs of a task; more than 1: whole idle GPUs (default: 1)")
+    add("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G, or 25%% of its GPU (default: learned)")
+    add(
+        "--gpus-per-task",
+        type=_gpus,
+        metavar="K",
+        help="GPUs of a task; more than 1: whole idle GPUs; 0.5: two on a GPU (default: 1)",
+    )
     add("--name", metavar="NAME", help="tasks with the same name are of one kind, also with other scripts")
     add("--oom-retries", type=_count, metavar="K", help="further attempts after out of GPU memory (default: 2)")
     add("--max-per-gpu", type=positive, metavar="K", help="most tasks on a GPU at once")

@@ -28,7 +28,8 @@ ALONE_RATIO = 0.95
 
 def signature_of(ask: TaskAsk) -> object:
     """Return a value that is equal for tasks that a decision treats alike, provided that their estimates are equal."""
-    return (None if ask.key is None else ask.key.family, ask.gpus, ask.gpu_mem_mib, ask.name)
+    family = None if ask.key is None else ask.key.family
+    return family, ask.gpus, ask.gpu_mem_mib, ask.gpu_mem_percent, ask.is_half, ask.name
 
 
 UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")

@@ -82,11 +82,20 @@ class TaskAsk(Struct, frozen=True, kw_only=True):
     """More than one: whole idle GPUs, without MPS, since a process reaches one MPS daemon only."""
     gpu_mem_mib: int | None = None
     """The user's own number, used as reservation and cap. None: not given."""
+    gpu_mem_percent: float | None = None
+    """The same as a part of what a task can have on its GPU. None: not given."""
+    is_half: bool = False
+    """It takes half a GPU: at most two such tasks run on one."""
     name: str = ""
     """The user's name for the family; empty: none."""
     submitted_s: float = 0.0
     key: TaskKey | None = None
     """None: the task cannot be identified, so nothing is learned from it."""
+
+    @property
+    def is_sized(self) -> bool:
+        """Return whether the user has given its size."""
+        return self.gpu_mem_mib is not None or self.gpu_mem_percent is not None
 
 
 class Estimate(Struct, frozen=True, kw_only=True):

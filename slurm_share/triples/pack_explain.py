@@ -91,7 +91,7 @@ def _ask(run: Run, tasks: Tasks, task: int) -> packing.TaskAsk:
     spec = deal.spec_of(run, tasks.specs, task)
     argv = deal.task_argv(run, tasks.lines[task] if tasks.lines else "")
     key = packing.key_of(argv, Path(run.cwd), spec.name)
-    return packing.TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, key=key)
+    return deal.ask_of(spec, task, key)
 
 
 def _facts(gpus: Sequence[Gpu], settings: Settings) -> tuple[packing.GpuFacts, ...]:

@@ -129,13 +129,14 @@ def _had(
     # Without a cap and without a neighbour it could use the whole GPU.
     had_all = task.is_alone or (cap_mib is None and not task.was_joined and not gpu.booked_elsewhere)
     had_mib = usable(gpu.make_view(is_blind=is_blind)) if had_all else _had_room(task, room_mib, cap_mib)
+    own_mib = task.estimate.safe_mib if task.ask.gpu_mem_mib is None else task.ask.gpu_mem_mib
     return recover.AttemptMemory(
         reserved_mib=task.reserved_mib,
         cap_mib=cap_mib,
         peak_mib=task.peak_mib,
         room_mib=had_mib,
         is_alone=had_all,
-        by_user=task.estimate.source == "user" and task.reserved_mib == task.ask.gpu_mem_mib,
+        by_user=task.estimate.source == "user" and task.reserved_mib == own_mib,
         wanted_mib=log_messages.wanted_mib(facts.log_tail, task.peak_mib),
     )
 

@@ -38,7 +38,7 @@ from .learner import Learner
 from .loads import minute_ratio
 from .policy import Decide, closes_gpu
 from .queue import Queue, WaitingEstimates
-from .room import capacity, usable
+from .room import capacity, size_basis, usable
 from .slots import Budget, SlotPolicy
 from .speeds import Speeds
 from .undo import alone_most_s
@@ -97,7 +97,7 @@ class Board:
         self._models = {facts.model: facts.total_mib for facts in gpus}
         self._running: dict[int, Attempt] = {}
         self._has_speeds = settings.policy == "gain"
-        estimates = WaitingEstimates(estimator, self.speeds, self._models, has_speeds=self._has_speeds)
+        estimates = WaitingEstimates(estimator, self.speeds, gpus, has_speeds=self._has_speeds)
         self._estimates = estimates
         self.queue = Queue(estimates)
         self._has_slots = settings.policy == "slots"
@@ -401,7 +401,8 @@ class Board:
         """Return whether the size of a task is unknown, or known only from running tasks of its script."""
         if self.estimator is None:
             return True
-        found = [self.estimator.estimate(ask, model, total) for model, total in self._models.items()]
+        basis = size_basis(ask, self.facts.values())
+        found = [self.estimator.estimate(ask, model, mib) for model, mib in basis.items()]
         return any(one.source in ("unknown", "sibling") for one in found)
 
     def offered(self, key: TaskKey, source: Source, mib: float) -> None:

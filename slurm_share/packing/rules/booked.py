@@ -173,8 +173,8 @@ class BookedPolicy(Policy):
         """Return a value that is equal for tasks that are refused for the same reasons."""
         sizes = tuple((model, one.safe_mib, one.processes) for model, one in task.estimates)
         return (
-            sizes, need.at_least_mib, need.is_alone, need.seconds, task.tries.was_alone and task.had_room_mib,
-            task.not_on if task.tries.moved else (),
+            sizes, need.at_least_mib, need.is_alone, need.seconds, task.ask.is_half,
+            task.tries.was_alone and task.had_room_mib, task.not_on if task.tries.moved else (),
         )  # fmt: skip
 
     def _reserve_on(self, task: WaitingView, need: Need, place: Place) -> int:

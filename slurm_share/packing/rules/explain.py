@@ -19,6 +19,7 @@ from .board import Board
 from .estimate.estimator import Estimator
 from .policy import Decide
 from .refusals import IN_ORDER, NO_CORES, SAME_AS
+from .room import size_basis
 from .speeds import Speeds
 
 _SAME_BEGIN, _SAME_END = SAME_AS.split("{}")
@@ -144,10 +145,11 @@ def preview_run(
 
     gpus: of one node; empty: not known. workers: tasks that may run at once there. policy: makes the decisions.
     """
-    model, total_mib = (gpus[0].model, gpus[0].total_mib) if gpus else ("", None)
+    model = gpus[0].model if gpus else ""
     known = Speeds() if speeds is None else speeds
     loads = [known.load(ask, model) for ask in asks] if settings.policy == "gain" else None
-    groups = _groups([estimator.estimate(ask, model, total_mib) for ask in asks], loads, settings)
+    estimates = [estimator.estimate(ask, model, size_basis(ask, gpus).get(model)) for ask in asks]
+    groups = _groups(estimates, loads, settings)
     whole = tuple((ask.task, ask.gpus) for ask in asks if ask.gpus > 1)
     if not gpus:
         return Preview(groups, (), whole, ())

@@ -21,6 +21,10 @@ MEMORY_ENDS: tuple[EndKind, ...] = (*MEMORY_KINDS, "neighbour's memory")
 """After these ends a task is considered first, and with RAD-RM gets a GPU to itself."""
 
 
+HALVES_MOST = 2
+"""Most tasks on a GPU at once that take half of it."""
+
+
 def closes_gpu(settings: PackSettings, estimate: Estimate | None) -> bool:
     """Return whether a start closes its GPU until the task shows its first memory.
 
@@ -119,6 +123,7 @@ class Policy(ABC):
         )
         for place in places:
             place.book(reserve_mib, processes, is_alone=is_alone, closes=closes)
+            place.halves += task.ask.is_half
         self._free_holds(number)
         self.free_workers -= 1
 
@@ -193,6 +198,8 @@ class Policy(ABC):
             return refusals.CLOSED
         if place.has_paused:
             return refusals.PAUSED
+        if task.ask.is_half and place.halves >= HALVES_MOST:
+            return refusals.HALVES
         if was_moved_from(task, place) and not place.is_empty:
             return refusals.LEFT
         if not place.is_empty:

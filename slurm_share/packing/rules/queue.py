@@ -12,11 +12,11 @@ from msgspec import Struct
 
 from ...core.text import gib_text
 from ..attempt import Attempt
-from ..records import Estimate, Source, TaskAsk, TaskKey, WaitingView
+from ..records import Estimate, GpuFacts, Source, TaskAsk, TaskKey, WaitingView
 from ..speed_records import Load
 from . import endings, recover
 from .estimate.estimator import Estimator
-from .room import UNKNOWN_MIB
+from .room import UNKNOWN_MIB, size_basis
 from .speeds import Speeds
 
 FRESH_ENDS = 8
@@ -146,7 +146,7 @@ class Queue:
                     self._raise_floor(other)
             self._views = None
         elif run.kind == "done":
-            if self._floors and ask.gpu_mem_mib is None:  # a user's number stays too small
+            if self._floors and not ask.is_sized:  # a user's number stays too small
                 self._floors.pop(_same(ask), None)
             self._dead.done(ask, run.estimate)
         if coming.is_dead_alone:
@@ -170,7 +170,7 @@ def _same(ask: TaskAsk) -> object:
     key: TaskKey | None = ask.key
     if key is None:
         return ask.task
-    return key.exact or (key.family, key.numbers), ask.gpu_mem_mib
+    return key.exact or (key.family, key.numbers), ask.gpu_mem_mib, ask.gpu_mem_percent
 
 
 # ---- Estimates ----
@@ -188,13 +188,18 @@ class WaitingEstimates:
     """The estimates of one board's waiting tasks."""
 
     def __init__(
-        self, estimator: Estimator | None, speeds: Speeds, models: Mapping[str, int | None], *, has_speeds: bool
+        self,
+        estimator: Estimator | None,
+        speeds: Speeds,
+        gpus: Sequence[GpuFacts],
+        *,
+        has_speeds: bool,
     ) -> None:
-        """Start without estimates. `models`: GPU model -> memory in MiB. `has_speeds`: the policy uses speeds.
-        `estimator` None: sizes are not estimated."""
+        """Start without estimates. `has_speeds`: the policy uses speeds. `estimator` None: sizes are not estimated."""
         self._estimator = estimator
         self._speeds = speeds
-        self._models = models
+        self._gpus = gpus
+        self._models = tuple(dict.fromkeys(gpu.model for gpu in gpus))
         self._has_speeds = has_speeds
         self._families: dict[str, _WaitingFamily] = {}
         self._kept: dict[object, tuple[int, tuple[tuple[str, Estimate], ...], tuple[tuple[str, Load], ...], bool]] = {}
@@ -208,11 +213,11 @@ class WaitingEstimates:
         epoch = 0 if family is None else family.epoch
         if attempt.epoch == epoch:
             return
-        known = (ask.key, ask.gpu_mem_mib, ask.gpus)
+        known = (ask.key, ask.gpu_mem_mib, ask.gpu_mem_percent, ask.gpus)
         kept = self._kept.get(known)
         if kept is None or kept[0] != epoch:
             estimate = self._estimator.estimate
-            found = tuple((model, estimate(ask, model, total)) for model, total in self._models.items())
+            found = tuple((model, estimate(ask, model, mib)) for model, mib in size_basis(ask, self._gpus).items())
             kept = (epoch, found, self._loads(ask), self._has_speeds and self._speeds.is_new(ask, self._models))
             if len(self._kept) >= ESTIMATES_MOST:
                 self._kept.clear()
@@ -315,7 +320,7 @@ class DeadTasks:
         smallest = min(dead, key=lambda one: (one.size_mib, one.task))
         if size_mib < smallest.size_mib:
             return ""
-        size = "--gpu-mem" if ask.gpu_mem_mib is not None else "estimate"
+        size = "--gpu-mem" if ask.is_sized else "estimate"
         return (
             f"its {size} is {gib_text(size_mib)}, and task {smallest.task} of the same script, with "
             f"{gib_text(smallest.size_mib)}, {_died_text(smallest)}"
@@ -329,7 +334,7 @@ def own_size_mib(ask: TaskAsk, estimates: Sequence[Estimate]) -> int | None:
     sizes = [
         one.point_mib
         for one in estimates
-        if one.source in SIZED_BY and not one.is_elastic and one.point_mib is not None
+        if (one.source in SIZED_BY or ask.is_sized) and not one.is_elastic and one.point_mib is not None
     ]
     return min(sizes, default=None)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ..attempt import Attempt
-from ..records import GpuFacts, GpuView, RunningView
+from ..records import GpuFacts, GpuView, RunningView, TaskAsk
 
 UNKNOWN_MIB = 1 << 40
 """Stands for an unknown size of a GPU. Such a GPU takes one task at a time, of any size."""
@@ -17,6 +17,20 @@ UNKNOWN_MIB = 1 << 40
 def capacity(facts: GpuFacts) -> int:
     """Return the memory that one task can have on an empty GPU, in MiB; UNKNOWN_MIB: its size is not known."""
     return UNKNOWN_MIB if facts.total_mib is None else max(facts.total_mib - facts.reserve_mib, 0)
+
+
+def size_basis(ask: TaskAsk, gpus: Iterable[GpuFacts]) -> dict[str, int | None]:
+    """Return the memory of each GPU model of which a task's size is estimated, in MiB; None: not known.
+
+    It is that of the GPU. For a size that is a part of it, it is what one task can have there, on the smallest of them.
+    """
+    found: dict[str, int | None] = {}
+    for facts in gpus:
+        mib = facts.total_mib
+        if mib is not None and ask.gpu_mem_percent is not None:
+            mib = min(capacity(facts), found.get(facts.model) or mib)
+        found[facts.model] = mib
+    return found
 
 
 def others(used_mib: int | None, running: Iterable[RunningView | Attempt]) -> int:
@@ -63,9 +77,12 @@ class Place:
         self.is_shut = False
         """A task has the GPU to itself."""
         self.has_paused = False
+        self.halves = 0
+        """Tasks that take half of it (`TaskAsk.is_half`)."""
         for task in running:
             self.booked += booked(task)
             self.clients += task.clients
+            self.halves += task.ask.is_half
             self.is_shut = self.is_shut or task.is_alone
             self.has_paused = self.has_paused or task.is_paused
         self.capacity = capacity(facts)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ... import packing
 from ...core import names
 from ...core.text import fold, fold_some
-from ...packing import Attempt, GpuFacts, Start, TaskAsk
+from ...packing import Attempt, GpuFacts, Start
 from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
 from ..records import Outcome, Run
 from ..rules import deal
@@ -274,7 +274,7 @@ class PackStrategy(strategy.Strategy):
             )
             if self.run.task_kind == "rank" and not self.specs:
                 self._key = key
-        ask = TaskAsk(task=task, gpus=spec.gpus, gpu_mem_mib=spec.gpu_mem_mib, name=spec.name, submitted_s=now, key=key)
+        ask = deal.ask_of(spec, task, key, now)
         self.learning.ask_outside(ask, lambda: self.shared.script.executed(self._argv(task)), self._cwd, self.board)
         self._asked = ask
         return ask

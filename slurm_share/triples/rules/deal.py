@@ -8,7 +8,7 @@ import msgspec
 
 from ...core import text_files
 from ...core.errors import shown
-from ...packing import TaskSpec
+from ...packing import TaskAsk, TaskKey, TaskSpec
 from ..records import Distribution, Run
 
 CHUNKS_LEFT = 4
@@ -94,6 +94,27 @@ def spec_of(run: Run, specs: Sequence[TaskSpec], task: int) -> TaskSpec:
 def base_spec(run: Run) -> TaskSpec:
     """Return the options of the tasks that have none of their own."""
     return run.spec if run.pack is None else run.pack.spec
+
+
+HALF_PERCENT = 50.0
+"""What a task that takes half a GPU books without a size of its own."""
+
+
+def ask_of(spec: TaskSpec, task: int, key: TaskKey | None, submitted_s: float = 0.0) -> TaskAsk:
+    """Return the request of a task of a packed run. `key`: of its command."""
+    percent = spec.gpu_mem_percent
+    if spec.is_half and percent is None and spec.gpu_mem_mib is None:
+        percent = HALF_PERCENT
+    return TaskAsk(
+        task=task,
+        gpus=spec.gpus,
+        gpu_mem_mib=spec.gpu_mem_mib,
+        gpu_mem_percent=percent,
+        is_half=spec.is_half,
+        name=spec.name,
+        submitted_s=submitted_s,
+        key=key,
+    )
 
 
 SHELL = "/bin/sh"

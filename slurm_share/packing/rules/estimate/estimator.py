@@ -319,7 +319,10 @@ class Estimator:
     # ---- Estimating ----
 
     def estimate(self, ask: TaskAsk, gpu_model: str, gpu_total_mib: int | None) -> Estimate:
-        """Return the expected size and duration of a task on a GPU model."""
+        """Return the expected size and duration of a task on a GPU model.
+
+        `gpu_total_mib`: its memory; for a size that is a part of it, what one task can have there (`size_basis`).
+        """
         self._largest_gpu = max(self._largest_gpu, gpu_total_mib or 0)
         key = ask.key or TaskKey("", "")
         command = self._commands.get((key.exact, gpu_model)) if key.exact else None
@@ -337,6 +340,9 @@ class Estimator:
         )
         if (mib := ask.gpu_mem_mib) is not None:
             return replace(unknown, point_mib=mib, safe_mib=mib, source="user", text="--gpu-mem")
+        if ask.gpu_mem_percent is not None and gpu_total_mib is not None:
+            mib, text = int(gpu_total_mib * ask.gpu_mem_percent / 100), f"{ask.gpu_mem_percent:g} % of the GPU"
+            return replace(unknown, point_mib=mib, safe_mib=mib, source="user", text=text)
         for found in self._candidates(asked):
             if found is not None and self._is_possible(found, ask.task):
                 return _bounded(unknown, found, gpu_total_mib, asked.family.alpha)

@@ -1,8 +1,10 @@
 import pytest
-from packing_values import board, key, queued, started, starts
+from packing_values import board, facts, key, queued, started, starts
 
 from slurm_share.packing.decision_records import Reserve
-from slurm_share.packing.records import TaskAsk
+from slurm_share.packing.records import EndFacts, PackSettings, TaskAsk
+from slurm_share.packing.rules.board import Board
+from slurm_share.packing.rules.estimate.estimator import Estimator
 
 
 def test_unknown_tasks_take_half_a_gpu_each_and_the_second_waits_for_the_firsts_first_memory():
@@ -73,3 +75,40 @@ def test_a_gpu_opens_after_the_first_memory_and_for_policies_that_read_it_after_
         now = one.next_s(now)
         assert now is not None
     assert now == starts_s
+
+
+def parts(*asks, gpus):
+    """Return what the tasks book that start at once on idle GPUs: (task, GPU, MiB, cap)."""
+    one = Board(gpus, 64, PackSettings(), Estimator([], now=0.0))
+    for task, ask in enumerate(asks):
+        one.add(TaskAsk(task=task, **ask), 0.0)
+    starts_now = [action for action in one.decide(0.0)[1].actions if hasattr(action, "reserve_mib")]
+    return [(one.task, one.gpus[0], one.reserve_mib, one.cap_mib) for one in starts_now]
+
+
+def test_a_part_of_a_gpu_is_a_part_of_what_a_task_can_have_on_each_of_them():
+    gpus = [
+        facts(0, 81920, reserve=1920, model="A100", is_mps=True),
+        facts(1, 40960, reserve=960, model="V100", is_mps=True),
+    ]
+    quarter = {"gpu_mem_percent": 25.0}
+    found = parts(*[quarter] * 9, gpus=gpus)
+    assert sorted(one[1:] for one in found) == [("GPU-0", 20000, 20000)] * 4 + [("GPU-1", 10000, 10000)] * 4
+
+
+def test_at_most_two_tasks_that_take_half_a_gpu_run_on_one_also_with_smaller_sizes():
+    gpus = [facts(0, 81920, reserve=1920, is_mps=True), facts(1, 81920, reserve=1920, is_mps=True)]
+    half = {"is_half": True, "gpu_mem_percent": 50.0}
+    assert sorted(one[1:3] for one in parts(*[half] * 5, gpus=gpus)) == [("GPU-0", 40000)] * 2 + [("GPU-1", 40000)] * 2
+    small = {"is_half": True, "gpu_mem_mib": 1000}
+    found = parts(*[small] * 5, {"gpu_mem_mib": 1000}, gpus=gpus)
+    assert {one[0] for one in found} == {0, 1, 2, 3, 5}
+
+
+def test_a_task_that_takes_half_a_gpu_starts_when_another_one_ends():
+    one = board(1)
+    for task in range(3):
+        one.add(TaskAsk(task=task, is_half=True, gpu_mem_mib=1000, key=key("e", "f")), 0.0)
+    assert starts(one.decide(0.0)[1]) == [(0, "GPU-0"), (1, "GPU-0")]
+    one.ended(EndFacts(task=0, now_s=5.0, code=0))
+    assert starts(one.decide(5.0)[1]) == [(2, "GPU-0")]
