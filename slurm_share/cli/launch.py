@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ..core import command, config, given_variables, numbers, terminal
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, SlurmShareError
 from ..core.paths import Paths
 from ..core.records import JobStart
 from ..core.settings import Settings
-from ..triples import Run, failed_tasks, launch_node, report, run_folder, seal_at_end
+from ..triples import Run, chains, failed_tasks, launch_node, report, run_folder, seal_at_end, submission, submitting
 from .progress_line import LauncherLine
 
 
@@ -32,6 +32,11 @@ def add_to(commands: Any) -> None:
         help="only summarize the results of all nodes; exit code 0: all tasks are done, 75: none failed and some are "
         "saved, 1: otherwise",
     )
+    parser.add_argument(
+        "--awaited",
+        action="store_true",
+        help="only look whether the runs that this one waits for are done; exit code 0: they are, 1: they are not",
+    )
     parser.add_argument("--run", metavar="ID", default="", dest="id", help="the run that the folder must be of")
     parser.set_defaults(run=_run)
 
@@ -39,10 +44,10 @@ def add_to(commands: Any) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     folder = arguments.folder.absolute()
     run = run_folder.read_run_of_job(folder, arguments.id)
+    if arguments.awaited:
+        return _look_at_awaited(folder, run)
     if arguments.summary:
-        job = numbers.whole(os.environ.get("SLURM_JOB_ID"), numbers.UINT32_MOST)
-        start = JobStart(job, numbers.whole(os.environ.get("SLURM_RESTART_COUNT")) or 0)
-        return _summarize(folder, run if job is None else seal_at_end(folder, run, str(start)))
+        return _summarize(folder, _sealed(folder, run))
     line = LauncherLine(run.tasks)
     in_slurm = "SLURM_JOB_ID" in os.environ
     if in_slurm:
@@ -53,6 +58,34 @@ def _run(arguments: argparse.Namespace) -> int:
         return code
     run = run_folder.read_run_of_job(folder, run.id)  # it may have been moved, or have grown, while it ran
     return max(code, _summarize(folder, run))
+
+
+def _sealed(folder: Path, run: Run) -> Run:
+    """Seal this job of a run, and return the run with the tasks that are the job's."""
+    job = numbers.whole(os.environ.get("SLURM_JOB_ID"), numbers.UINT32_MOST)
+    start = JobStart(job, numbers.whole(os.environ.get("SLURM_RESTART_COUNT")) or 0)
+    return run if job is None else seal_at_end(folder, run, str(start))
+
+
+def _look_at_awaited(folder: Path, run: Run) -> int:
+    """Return 0 if the runs that this one waits for are done; else say what is, and submit it again if it helps."""
+    found = chains.look(folder, run)
+    if found.may_start:
+        return 0
+    _say(found.sentence)
+    if found.has_further_jobs and not run.together:
+        _sealed(folder, run)  # so that the new job is no second one of the run beside this one
+        asked = submitting.ResumeOptions(
+            retries=None, oom_retries=None, keep_going=False, max_failures=None, env=None, script=None, dry_run=False,
+            after_sealed=True,
+        )  # fmt: skip
+        output = submitting.Output(command=lambda _: None, note=_say)
+        try:
+            job = submitting.resume(folder, submission.SbatchOptions(), asked, output).job
+            _say(f"job {job} starts after that")
+        except SlurmShareError as error:
+            _say(f"it could not be submitted again from here ({error}); llsub --resume {folder} does")
+    return 1
 
 
 def _forget_other_job(job: str) -> None:

@@ -29,6 +29,7 @@ from ..triples import (
     Run,
     Tasks,
     Triple,
+    chains,
     checkpoint,
     failed_tasks,
     follow,
@@ -184,6 +185,12 @@ def parser() -> Parser:
     add("--local", action="store_true", help="run now on this machine, without Slurm")
     add("--parsable", action="store_true", help="print only the job id on standard output")
     add("--wait", action="store_true", help="submit, then watch until the end; exit 0 if all tasks are done")
+    add(
+        "--after",
+        action="append",
+        metavar="LLSUB.n",
+        help="start when all tasks of that run are done, also by later jobs of it; may be given several times",
+    )
     add("--resume", metavar="LLSUB.n", help="submit the unfinished tasks of a run again")
     add(
         "--add",
@@ -381,7 +388,7 @@ def _ordinary(
             f"{name} is the folder of a run: llsub --watch {name} follows it, llsub --resume {name} runs what is left"
         )
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
-                    "progress", "window", "checkpoint_signal", "spmd", "task_time", "sweep", "zip",
+                    "progress", "window", "checkpoint_signal", "spmd", "after", "task_time", "sweep", "zip",
                     *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
         if pack_options.is_written(getattr(arguments, name)):
@@ -447,6 +454,8 @@ def _triple(
     if arguments.spmd:
         asked = llsub_spmd.with_ranks(asked, script, triple, arguments, note=_note)
     run, tasks = planning.run_of(script, triple, asked)
+    if arguments.after is not None:
+        run = replace(run, after=chains.find(arguments.after, submitting.find_folder))
     if not asked.has_tasks:
         why = "each process has one task; --tasks FILE, --sweep or --ntasks M gives it more"
         _note_ignored(arguments, why, ["distribution"])
@@ -522,6 +531,7 @@ def _dry_run(plan: planning.RunPlan, wishes: submission.SbatchOptions, *, shows_
     folder = f"{plan.run.cwd}/LLSUB.<n>"
     argv = planning.scheduler_command(plan, folder, wishes)
     script = planning.launch_script(plan, folder, argv)
+    argv = submission.with_dependency(argv, chains.jobs_before(plan.run))
     _show_command(argv)
     _note(*plan.notes)
     _note(*submit.ask(argv, script=script, may_lack_nodes=planning.waits_for_nodes(plan)))
@@ -577,6 +587,7 @@ def _layout(plan: planning.RunPlan) -> list[str]:
 def _local(
     run: Run, triple: Triple, tasks: Tasks, wishes: submission.SbatchOptions, arguments: argparse.Namespace
 ) -> int:
+    chains.check_here(run)
     here = planning.plan_here(run, triple, tasks, wishes)
     if arguments.dry_run:
         if here.run.pack is not None:

@@ -92,6 +92,11 @@ def submit(
     return number
 
 
+def set_dependency(job: int, dependency: str) -> None:
+    """Replace the dependency of a waiting job. Raises CommandError if Slurm does not do it."""
+    run(["scontrol", "update", f"JobId={job}", f"Dependency={dependency}"], timeout_s=TEST_S)
+
+
 _NO_NODES = "Requested node configuration is not available"
 """sbatch --test-only says this also of nodes that are down or drained, for which a job waits (26.05)."""
 

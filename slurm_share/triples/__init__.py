@@ -7,6 +7,7 @@ from ..core.lazy import exports
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from . import (
+        chains,
         failed_tasks,
         follow,
         growing,
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
 __getattr__, __all__ = exports(
     __name__,
     modules=[
+        "chains",
         "follow",
         "growing",
         "job_output",

@@ -15,7 +15,7 @@ from ..core.errors import UsageError
 from ..core.text import counted
 from ..packing import ProgressReader
 from ..slurm import script as script_reader
-from . import added_tasks, run_files, run_folder, submitting
+from . import added_tasks, queued_jobs, run_files, run_folder, submitting
 from .records import TASKS_MAX, Run
 from .rules import deal, task_files, together
 from .rules.submission import SbatchOptions
@@ -123,7 +123,7 @@ def check(folder: Path, run: Run) -> None:
 
     Raises SlurmShareError if the queue cannot be read.
     """
-    for job in submitting.read_queued(folder, run, run_folder.read_jobs(folder)):
+    for job in queued_jobs.read(folder, run, run_folder.read_jobs(folder)):
         if not run_folder.is_same(Path(job.script).parent, folder):
             raise UsageError(submitting.why_not_now(job, folder, run))
 
@@ -201,7 +201,7 @@ def _find_taker(folder: Path, run: Run) -> str:
 
     Raises SlurmShareError if the queue cannot be read.
     """
-    for job in submitting.read_queued(folder, run, run_folder.read_jobs(folder)):
+    for job in queued_jobs.read(folder, run, run_folder.read_jobs(folder)):
         if submitting.takes_added(folder, job):
             return f"job {job.job_id} runs {'them' if 'RUNNING' in job.states else 'them when it starts'}"
     return "its launcher on this machine runs them" if _has_launcher_here(folder, run) else ""

@@ -89,6 +89,15 @@ class Worker(Struct, frozen=True):
     """The variables of that slot."""
 
 
+class AwaitedRun(Struct, frozen=True):
+    """A run that has to be done before another one starts (--after)."""
+
+    folder: str
+    """Absolute path."""
+    id: str
+    """As in Run."""
+
+
 class Run(Struct, frozen=True, kw_only=True):
     """A run as submitted: the file `run.json` in its folder.
 
@@ -136,6 +145,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """One log for each task, or one for all tasks of a process."""
     log_folder: str = ""
     """Folder below the run's folder that contains the nodes' folders; empty: the run's folder itself."""
+    after: tuple[AwaitedRun, ...] = ()
+    """The runs that have to be done before this one starts (--after)."""
     scheduler: tuple[str, ...] = ()
     """The sbatch command that submitted the run; empty: it is without Slurm."""
     called: tuple[str, ...] = ()

@@ -14,15 +14,14 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import given_variables, names, numbers
-from ..core.errors import CommandError, SlurmShareError, StateError, UsageError
+from ..core.errors import SlurmShareError, StateError, UsageError
 from ..core.records import JobStart
 from ..core.text import counted
 from ..node import processes
 from ..share import visible_devices
-from ..slurm import jobs as slurm_jobs
 from ..slurm import submit
 from ..slurm.records import QueuedJob
-from . import added_tasks, kept_script, planning, result_files, run_files, run_folder, run_jobs
+from . import added_tasks, chains, kept_script, planning, queued_jobs, result_files, run_files, run_folder, run_jobs
 from .planning import RunPlan
 from .records import Run
 from .rules import failing, moved, submission, together
@@ -103,6 +102,7 @@ def submit_new(plan: RunPlan, wishes: SbatchOptions, output: Output, *, is_kept:
     try:
         if together.is_between_nodes(plan.run):
             run_folder.make_key(folder)
+        argv = submission.with_dependency(argv, chains.jobs_before(plan.run))
         output.command(argv)
         job = submit.submit(argv, say=output.sbatch)
     except UsageError:
@@ -113,6 +113,10 @@ def submit_new(plan: RunPlan, wishes: SbatchOptions, output: Output, *, is_kept:
         again = f"submit it with llsub --resume {folder.name}" if not plan.run.together else "submit it again"
         raise SlurmShareError(f"{error}\nIf there is no such job, {again}") from error
     note_job(folder, job, output)
+    try:
+        chains.note_follower(folder, plan.run)
+    except OSError as error:
+        output.note(f"the runs before this one do not know of it ({error.strerror}); it looks at its start")
     return folder, job
 
 
@@ -236,6 +240,7 @@ def resume(folder: Path, wishes: SbatchOptions, asked: ResumeOptions, output: Ou
                 )
             if wishes != SbatchOptions():
                 output.note(f"-q, -T and --options ignored: {folder.name} runs on this machine, without Slurm")
+            chains.check_here(run)
             new = _with_script(folder, new, asked, output)
             if not asked.dry_run and new != run:
                 run_files.rewrite_run(folder, new)
@@ -244,7 +249,7 @@ def resume(folder: Path, wishes: SbatchOptions, asked: ResumeOptions, output: Ou
         if run.triple is not None:
             submission.check_options(wishes.options)
         new = _with_script(folder, new, asked, output)
-        argv = submission.with_dependency(argv, [one.job_id for one in ending])
+        argv = submission.with_dependency(argv, [*(one.job_id for one in ending), *chains.jobs_before(run)])
         output.command(argv)
         if asked.dry_run:
             for note in submit.ask(argv):
@@ -252,6 +257,7 @@ def resume(folder: Path, wishes: SbatchOptions, asked: ResumeOptions, output: Ou
             return ResumeResult(f"{left}; {recorded_owner}")
         job = _submit_again(folder, run, new, argv, environ, output)
         note_job(folder, job, output)
+        chains.tell_followers(folder, output.note)
         return ResumeResult(f"{left}; {recorded_owner}", job=job)
 
 
@@ -260,7 +266,7 @@ def _queued_or_unknown(
 ) -> tuple[QueuedJob, ...]:
     """Return the queued jobs of a run; none on a machine without Slurm, for a run that goes on there."""
     try:
-        return read_queued(folder, run, jobs)
+        return queued_jobs.read(folder, run, jobs)
     except SlurmShareError as error:
         cause = error.__cause__
         if not asked.local or cause is None or not isinstance(cause.__cause__, OSError):
@@ -353,19 +359,3 @@ def _submit_again(
         if new != run:
             run_files.rewrite_run(folder, run)
         raise
-
-
-def read_queued(folder: Path, run: Run, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
-    """Return the queued jobs of a run: those in `jobs`, and others that run its script.
-
-    If the controller has accepted a job without answering, the id of that job is not recorded.
-    """
-    if not run.scheduler:
-        return ()
-    try:
-        queue = slurm_jobs.read_queue(users=[str(os.geteuid())])[1]
-    except CommandError as error:
-        raise SlurmShareError(
-            f"cannot check whether the jobs of {folder.name} have ended ({error}); nothing was changed or submitted"
-        ) from error
-    return tuple(job for job in queue if run_jobs.is_of_run(job, folder, run, jobs, copies=True))

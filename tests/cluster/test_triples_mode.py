@@ -410,6 +410,56 @@ def test_tasks_that_are_added_are_done_once(cluster: Cluster) -> None:
     assert all(count == 1 for task, count in made.effects().items() if task >= 4), "none of these ran at the kill"
 
 
+def test_a_run_starts_when_the_runs_before_it_are_done(cluster: Cluster) -> None:
+    """Also by later jobs of theirs, and if its own job starts too early; a run that failed ends it with a sentence."""
+    script = "#!/bin/bash\nuntil [ -e go$1 ]; do sleep 0.1; done; [ -e ok$1 ]\n"
+    files = {"1.txt": "1\n", "2.txt": "2\n"}
+    made = Submitted(
+        cluster, script, "[1,1,1]", "-g", "1", "--share-gpu=4", "--tasks", "1.txt", "--options=-w n1", files=files
+    )
+
+    def alice(command: str) -> str:
+        said = cluster.as_user("alice", f"cd {made.home} && {command}")
+        return said.stdout + said.stderr
+
+    def number(text: str) -> int:
+        found = re.search(r"^job (\d+):", text, re.MULTILINE)
+        assert found, text
+        return int(found[1])
+
+    def dependency(job: int) -> str:
+        return alice(f"squeue -h -j {job} -o %E").strip().replace("(unfulfilled)", "")
+
+    options = "'[1,1,1]' -g 1 --share-gpu=4 --options='-w n1'"
+    other = number(alice(f"llsub ./task.sh {options} --tasks 2.txt"))
+    alice("printf '#!/bin/sh\\necho $LLSUB_TASK >>effects\\n' >last.sh; chmod +x last.sh")
+    last = number(alice(f"llsub ./last.sh {options} --after LLSUB.1 --after LLSUB.2"))
+    assert dependency(last) == f"afterany:{made.job},afterany:{other}"
+    alice("touch go1")
+    assert made.wait() == "FAILED"
+    alice("rm go1; touch ok1")
+    made.job = number(alice("llsub --resume LLSUB.1"))
+    assert dependency(last) == f"afterany:{other},afterany:{made.job}", "the resumed run tells the one that waits"
+    alice(f"scontrol update JobId={last} Dependency=")
+    assert cluster.wait(last) == "FAILED"
+    log = alice("cat LLSUB.3/llsub-triple-mode-launch.log-*")
+    assert "LLSUB.1 is not done (0 of 1 task; failed: 0), and job" in log
+    again = int(alice("tail -n 1 LLSUB.3/jobs").split()[0])
+    assert f"job {again} starts after that" in log
+    alice("touch go1 go2")
+    assert made.wait() == "COMPLETED"
+    assert cluster.wait(again) == "FAILED", "the second run has failed"
+    log = alice(f"cat LLSUB.3/llsub-triple-mode-launch.log-{again}")
+    assert "LLSUB.2 is not done (0 of 1 task; failed: 0) and has no job in the queue" in log
+    assert "llsub --resume" in log
+    assert "has no job in the queue" in alice("llsub --resume LLSUB.3")
+    alice("touch ok2")
+    other = number(alice("llsub --resume LLSUB.2"))
+    again = number(alice("llsub --resume LLSUB.3"))
+    assert cluster.wait(again) == "COMPLETED"
+    assert made.effects() == Counter([0])
+
+
 def test_what_failed_is_named_with_its_line_and_its_log(cluster: Cluster) -> None:
     """In the job's output and at the end of --wait; its bare lines are a tasks file again."""
     lines = "#LLSUB --gpu-mem=1G\necho one\necho two; echo oh no; exit 3\n#LLSUB --gpu-mem=2G\necho three; exit 4\n"

@@ -284,16 +284,18 @@ def with_dependency(argv: Sequence[str], jobs: Sequence[int]) -> list[str]:
     """
     if not jobs:
         return list(argv)
-    needed = "afterany:" + ":".join(map(str, jobs))
+    needed, said = "afterany:" + ":".join(map(str, jobs)), dependency_of(argv)
+    if said and "?" in said:
+        raise UsageError(
+            f"--dependency={said} waits for one of several jobs, which Slurm cannot combine with {needed}; remove it"
+        )
+    return [*argv[:-1], f"--dependency={said},{needed}" if said else f"--dependency={needed}", argv[-1]]
+
+
+def dependency_of(argv: Sequence[str]) -> str | None:
+    """Return the value of --dependency in an sbatch command; None: it has none."""
     said = [one.value for one in parse_options(argv[1:-1], "the command") if one.name == "dependency"]
-    if said and said[-1]:
-        if "?" in said[-1]:
-            raise UsageError(
-                f"--dependency={said[-1]} waits for one of several jobs, which Slurm cannot combine with {needed}; "
-                "remove it"
-            )
-        needed = f"{said[-1]},{needed}"
-    return [*argv[:-1], f"--dependency={needed}", argv[-1]]
+    return said[-1] if said else None
 
 
 FROM_NOW = frozenset({"DISPLAY", "XDG_RUNTIME_DIR", "KRB5CCNAME", "TMPDIR", "PWD", "OLDPWD"})
@@ -409,7 +411,7 @@ def launch_script(
         f"python={shlex.quote(python)}",
         f"run={shlex.quote(run.id)}",
     ]
-    head = "\n".join(lines) + "\n" + _SIGNALS_FIRST
+    head = "\n".join(lines) + "\n" + _SIGNALS_FIRST + _AWAITED * bool(run.after)
     if gpus_of_job is not None:
         # Slurm 24.11 and 26.05 refuse such a step with --overlap: "Insufficient GRES available in allocation".
         return head + _BODY.replace(" --overlap \\\n", " \\\n").replace(
@@ -425,6 +427,11 @@ _SIGNALS_FIRST = """
 # ignored, here and in all processes started here: otherwise they would end this shell, srun, or a launcher that has
 # just started.
 trap '' USR1 USR2
+"""
+
+_AWAITED = """
+# This run starts after others are done (--after). If they are not, this says so and ends.
+"$python" -I -X utf8 -m slurm_share.cli.main launch --awaited --run "$run" "$folder" || exit 1
 """
 
 _STEP_GPUS_THERE = """
