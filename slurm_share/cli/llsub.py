@@ -12,7 +12,7 @@ from typing import NoReturn, TextIO
 
 from msgspec.structs import replace
 
-from ..core import names, numbers, terminal, text_files
+from ..core import names, terminal, text_files
 from ..core.command import EXIT_INTERRUPTED, enter, forget_output
 from ..core.errors import UsageError, shown
 from ..core.parser import Parser
@@ -39,6 +39,7 @@ from ..triples import (
     run_folder,
     submission,
     submitting,
+    task_names,
 )
 from ..triples import triple as rule_triple
 from . import llsub_add, llsub_dry_run, llsub_options, llsub_spmd
@@ -215,7 +216,12 @@ def parser() -> Parser:
         action="store_true",
         help="with --failed: print the bare lines, for another --tasks",
     )
-    add("--log", nargs=2, metavar=("LLSUB.n", "TASK"), help="print the log of a task, by its number from 0")
+    add(
+        "--log",
+        nargs=2,
+        metavar=("LLSUB.n", "TASK"),
+        help="print the log of a task, by its number from 0, or by its parameters: lr=1e-3,seed=4",
+    )
     return top
 
 
@@ -366,10 +372,8 @@ def _failed(folder: Path, *, is_bare: bool) -> int:
 def _log(argument: str, task: str) -> int:
     """Print the log of a task."""
     folder = submitting.find_folder(argument)
-    number = numbers.whole(task, 999_999_999)
-    if number is None:
-        raise UsageError(f"{shown(task) or repr(task)} is not the number of a task, which begin at 0")
-    for piece in failed_tasks.read_log(folder, run_folder.read_run(folder), number):
+    run = run_folder.read_run(folder)
+    for piece in failed_tasks.read_log(folder, run, task_names.find(folder, run, task)):
         sys.stdout.buffer.write(piece)
     return names.EXIT_OK
 
@@ -536,6 +540,7 @@ def _dry_run(plan: planning.RunPlan, wishes: submission.SbatchOptions, *, shows_
     _note(*plan.notes)
     _note(*submit.ask(argv, script=script, may_lack_nodes=planning.waits_for_nodes(plan)))
     _show_script(script, shows_script=shows_script)
+    _show_parameters(plan.run, plan.tasks)
     if plan.run.pack is not None:
         _show_packing(plan.run, pack_explain.preview_plan(plan))
         return
@@ -547,6 +552,10 @@ def _dry_run(plan: planning.RunPlan, wishes: submission.SbatchOptions, *, shows_
 def _show_script(script: str, *, shows_script: bool) -> None:
     lines = len(script.splitlines())
     print(f"\n{script}" if shows_script else f"launch.sh: {lines} lines, not shown (--dry-run=script shows them)")
+
+
+def _show_parameters(run: Run, tasks: Tasks) -> None:
+    terminal.print_lines(llsub_dry_run.parameter_lines(run, tasks))
 
 
 def _show_ranks(run: Run) -> None:
@@ -590,6 +599,7 @@ def _local(
     chains.check_here(run)
     here = planning.plan_here(run, triple, tasks, wishes)
     if arguments.dry_run:
+        _show_parameters(here.run, tasks)
         if here.run.pack is not None:
             _show_packing(here.run, pack_explain.preview_here(here, tasks), here.notes)
             return names.EXIT_OK

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..triples import growing, submission, submitting
 
-TAKES = ("tasks", "ntasks")
+TAKES = ("tasks", "ntasks", "sweep", "zip")
 """Options of --add in addition to those of --resume."""
 
 
@@ -20,7 +20,7 @@ def add(
 ) -> growing.Addition:
     """Add the tasks that the arguments name to a run, and say which numbers they got."""
     run = growing.read_run(folder)
-    found = growing.read_tasks(folder, run, arguments.tasks, arguments.ntasks)
+    found = growing.read_tasks(folder, run, arguments.tasks, arguments.ntasks, arguments.sweep or (), arguments.zip)
     count = len(found.lines) or arguments.ntasks
     added = growing.add(folder, run, found, count, arguments.tasks or "", wishes, asked, output)
     show(added, output, is_parsable=arguments.parsable and not asked.dry_run)

@@ -4,11 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ..core import terminal
 from ..core.text import counted, gib_range_text, gib_text
-from ..triples import DryRun, Run
+from ..triples import DryRun, Run, Tasks, task_names
 
 TASKS_SHOWN = 12
 """Most task numbers in a line; the rest is counted."""
+COMMAND_MAX = 200
+PARAMETERS_SHOWN = 6
+"""Most tasks that are shown with their parameters."""
+
+
+def parameter_lines(run: Run, tasks: Tasks) -> Iterator[str]:
+    """Yield the first tasks of a run with parameters, and their commands; nothing for another run."""
+    labels = task_names.labels(tasks.specs)
+    if not labels:
+        return
+    yield f"{counted(run.tasks, 'task')} with parameters:"
+    for task, label in enumerate(labels[:PARAMETERS_SHOWN]):
+        command = tasks.lines[task] if run.task_kind == "command" else task_names.command_text(run, tasks.lines[task])
+        yield f"  task {task}, {terminal.safe(label)}: {terminal.shortened(command, COMMAND_MAX)}"
+    if len(labels) > PARAMETERS_SHOWN:
+        yield f"  ... and {len(labels) - PARAMETERS_SHOWN} more"
 
 
 def lines_of(run: Run, found: DryRun) -> Iterator[str]:

@@ -151,7 +151,7 @@ def _is_needed(found: result_table.ResultTable, place: int) -> bool:
     if place <= found.params + found.results:
         return True
     values = {row[place] for row in found.rows}
-    return name not in IN_WHY and bool(values - {None, "", 1 if name == "tries" else None})
+    return name not in IN_WHY and bool(values - ({0, 1} if name == "tries" else {None, ""}))
 
 
 def _is_number(value: result_table.Value) -> bool:

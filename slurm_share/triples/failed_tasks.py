@@ -11,7 +11,7 @@ from pathlib import Path, PurePath
 
 from ..core import terminal
 from ..core.errors import UsageError
-from . import added_tasks, run_folder
+from . import added_tasks, run_folder, task_names
 from .launcher import report
 from .records import Ended, Run
 from .result_files import ResultFiles
@@ -61,19 +61,23 @@ def lines_of(folder: Path, run: Run, found: Account, most: int | None = MOST) ->
     if not failed:
         return []
     lines = _read_lines(folder, run)
+    labels = task_names.labels(run_folder.read_specs(folder, run))
     results = ResultFiles(folder, run)
     what = "input" if run.kind == "llmapreduce" else "task"
     said = [f"failed: {len(failed)} of {run.tasks}, as {what} -> log (why): its last line"]
     for task in failed[:most]:
         where = _where(folder, run, results.ended(found.places[task]))
-        said.append(f"  {_name(folder, run, lines, task)} -> {where}")
+        said.append(f"  {_name(folder, run, labels or lines, task)} -> {where}")
     if most is not None and len(failed) > most:
         said.append(f"  and {len(failed) - most} more: llsub --failed {shlex.quote(str(folder))}")
     return said
 
 
 def bare_lines(folder: Path, run: Run, found: Account) -> list[str]:
-    """Return the lines of the failed tasks as a tasks file (a list, for llmapreduce) takes them. Raises UsageError."""
+    """Return the lines of the failed tasks as a tasks file (a list, for llmapreduce) takes them. Raises UsageError.
+
+    Of a run with parameters they are a table, FILE.csv.
+    """
     lines = _read_lines(folder, run)
     if not lines and found.failed:
         raise UsageError(
@@ -83,6 +87,8 @@ def bare_lines(folder: Path, run: Run, found: Account) -> list[str]:
     if run.kind == "llmapreduce":
         return [shlex.join(_arguments(lines[task])) for task in found.failed]
     specs = run_folder.read_specs(folder, run)
+    if task_names.labels(specs):
+        return task_names.table_of(run, specs, lines, found.failed).split("\n")[:-1]
     said: list[str] = []
     last = base = deal.base_spec(run)
     for task in found.failed:
@@ -99,7 +105,7 @@ def _read_lines(folder: Path, run: Run) -> list[str]:
 
 
 def _name(folder: Path, run: Run, lines: Sequence[str], task: int) -> str:
-    """Return a task as text: its input, or its number with the line of the user's file."""
+    """Return a task as text: its input, or its number with the line of the user's file. `lines`: or the parameters."""
     if task >= len(lines):
         return f"{deal.noun(run)} {task}"  # no tasks file, or an incomplete one
     if run.kind == "llmapreduce":

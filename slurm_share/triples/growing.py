@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,12 +15,13 @@ from ..core.errors import UsageError
 from ..core.text import counted
 from ..packing import ProgressReader
 from ..slurm import script as script_reader
-from . import added_tasks, queued_jobs, run_files, run_folder, submitting
+from . import added_tasks, queued_jobs, run_files, run_folder, submitting, task_reading
 from .records import TASKS_MAX, Run
 from .rules import deal, task_files, together
 from .rules.submission import SbatchOptions
 from .rules.task_files import Tasks
 from .submitting import Output, ResumeOptions
+from .task_reading import TaskSource
 
 CLAIM_S, CLAIM_PAUSE_S = 60.0, 0.2
 """Most seconds to wait for another process that submits the run, and the pause between two attempts."""
@@ -56,21 +57,53 @@ def read_run(folder: Path) -> Run:
     return run
 
 
-def read_tasks(folder: Path, run: Run, tasks: str | None, count: int | None) -> Tasks:
-    """Return the tasks to add: of a file, or `count` without lines. Raises UsageError."""
-    if tasks is not None and count is not None:
+def read_tasks(
+    folder: Path,
+    run: Run,
+    tasks: str | None,
+    count: int | None,
+    swept: Sequence[str] = (),
+    is_zip: bool = False,
+) -> Tasks:
+    """Return the tasks to add: of a file or of --sweep, or `count` without lines. Raises UsageError."""
+    arguments = run.called[run.called.index("--") + 1 :] if "--" in run.called else ()
+    source = TaskSource(
+        tasks=tasks,
+        sweeps=swept,
+        is_zip=is_zip,
+        ntasks=count,
+        arguments=arguments,
+        has_script=bool(run.command),
+        base=deal.base_spec(run),
+        is_packed=run.pack is not None,
+    )
+    has_parameters = bool(swept) or is_zip or source.is_table
+    if tasks is not None and count is not None and not has_parameters:
         raise UsageError("--tasks and --ntasks both define the tasks; write one of them")
-    if tasks is None and count is None:
+    if tasks is None and count is None and not has_parameters:
         what = "--ntasks K" if run.task_kind == "rank" else "--tasks FILE"
         raise UsageError(f"--add {run_folder.typed(folder)} needs the tasks: write {what}")
-    check_kind(folder, run, has_lines=tasks is not None)
-    if tasks is None:
-        return Tasks()
-    return parse(run, script_reader.read_task_bytes(tasks), tasks)
+    if not has_parameters:
+        check_kind(folder, run, has_lines=tasks is not None)
+        return Tasks() if tasks is None else parse(run, script_reader.read_task_bytes(tasks), tasks)
+    if not (run.command or tasks is not None or arguments):
+        raise UsageError(
+            f"the tasks of {folder.name} are the lines of a file: write --tasks FILE with commands, in which {{NAME}} "
+            "stands for a value"
+        )
+    read = task_reading.read(source)
+    if read.kind != run.task_kind or (run.command and read.arguments != run.command[1:]):
+        raise UsageError(
+            f"the tasks of {folder.name} have no parameters, and those of --sweep and of a table have; submit them as "
+            "another run"
+        )
+    return read.tasks
 
 
 def check_kind(folder: Path, run: Run, *, has_lines: bool) -> None:
-    """Raise UsageError if the tasks of a run are of another kind."""
+    """Raise UsageError if the tasks of a run are of another kind. For tasks without parameters."""
+    if run.task_kind == "arguments":
+        raise UsageError(f"the tasks of {folder.name} have parameters: write --sweep NAME=VALUES, or --tasks FILE.csv")
     if has_lines and run.task_kind == "rank":
         raise UsageError(
             f"the tasks of {folder.name} are numbered and have no lines: write --ntasks K instead of --tasks"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from ..core import numbers
 from ..core.errors import UsageError, shown
+from ..packing import TaskSpec
 from . import run_folder
 from .records import Run
-from .rules import deal, sweeps
+from .rules import deal, sweeps, task_files, task_options, task_tables
 
 SHOWN = 5
 """Most tasks that a sentence names."""
@@ -24,10 +25,38 @@ def read_params(folder: Path, run: Run) -> Sequence[Mapping[str, str]]:
     if run.task_kind == "rank":
         return [{}] * run.tasks
     name = sweeps.COMMAND if run.task_kind == "command" else sweeps.INPUT
-    lines = run_folder.read_tasks(folder)
+    lines = run_folder.read_lines(folder, run)
     if run.task_kind == "arguments":
         lines = [shlex.join(deal.arguments_in(line, least=0)) for line in lines]
     return [{name: line} for line in lines]
+
+
+def labels(specs: Sequence[TaskSpec]) -> Sequence[str]:
+    """Return the parameters of each task as text; empty: the tasks have none."""
+    return [sweeps.label(spec.params) for spec in specs] if any(spec.params for spec in specs) else ()
+
+
+def command_text(run: Run, line: str) -> str:
+    """Return the command of a task of a script, with the script's name for its path."""
+    program, *arguments = deal.task_argv(run, line)
+    return shlex.join([PurePath(program).name, *arguments])
+
+
+def table_of(run: Run, specs: Sequence[TaskSpec], lines: Sequence[str], tasks: Sequence[int]) -> str:
+    """Return some tasks of a run with parameters as a table for --tasks FILE.csv."""
+    rows = []
+    for task in tasks:
+        spec = specs[task]
+        texts = task_options.texts_of(spec, deal.base_spec(run), is_packed=run.pack is not None)
+        row = {key: texts[option] for key, option in task_files.OPTIONS.items() if option in texts}
+        row |= {name: value for name, value in spec.params.items() if name not in (sweeps.INPUT, sweeps.COMMAND)}
+        if run.task_kind == "command":
+            row[task_files.RUN] = sweeps.escape(lines[task])
+        elif sweeps.INPUT in spec.params:
+            row[task_files.RUN] = spec.params[sweeps.INPUT]
+        rows.append(row)
+    names = list(dict.fromkeys(name for row in rows for name, text in row.items() if text))
+    return task_tables.render(names, [[row.get(name, "") for name in names] for row in rows])
 
 
 def find(folder: Path, run: Run, asked: str) -> int:

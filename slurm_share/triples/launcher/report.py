@@ -11,12 +11,14 @@ from pathlib import Path
 
 import msgspec
 from msgspec import UNSET, Struct
-from rich.console import JustifyMethod
+from rich.console import JustifyMethod, OverflowMethod
 from rich.table import Table
 from rich.text import Text
 
+from ...core import terminal
 from ...core.text import amount, counted, fold_some
-from .. import run_folder
+from ...packing import TaskSpec
+from .. import run_folder, task_names
 from ..records import Ended, Run
 from ..result_files import ResultFiles
 from ..rules import deal, together
@@ -38,6 +40,8 @@ class Summary(Struct, frozen=True):
     account: Account
     rows: tuple[Ended, ...]
     """The attempts that count, for the table."""
+    labels: Sequence[str] = ()
+    """The parameters of each task as text; empty: they have none."""
     unwritten: str = ""
     """Why summary.json could not be written; empty: it was written."""
     work: str = ""
@@ -63,16 +67,18 @@ def summarize(folder: Path, run: Run) -> Summary:
     work = WorkTally(is_alike=run.task_kind != "command")
     found = count(results, run, work)
     rows = tuple(results.ended(place) for place in found.shown(ROWS))
-    return Summary(found, rows, _write(folder, found, results), work.sentence())
+    specs = run_folder.read_specs(folder, run)
+    unwritten = _write(folder, found, results, specs)
+    return Summary(found, rows, task_names.labels(specs), unwritten, work.sentence())
 
 
-def _write(folder: Path, found: Account, results: ResultFiles) -> str:
+def _write(folder: Path, found: Account, results: ResultFiles, specs: Sequence[TaskSpec]) -> str:
     """Write summary.json atomically; return why that failed, else empty."""
     file = folder / run_folder.SUMMARY
     new = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         with open(new, "wb") as opened:
-            opened.writelines(_pieces(found, results))
+            opened.writelines(_pieces(found, results, specs))
             opened.flush()
             os.fsync(opened.fileno())  # a file system may report only here that it is full
         new.replace(file)
@@ -83,7 +89,7 @@ def _write(folder: Path, found: Account, results: ResultFiles) -> str:
     return ""
 
 
-def _pieces(found: Account, results: ResultFiles) -> Iterator[bytes]:
+def _pieces(found: Account, results: ResultFiles, specs: Sequence[TaskSpec]) -> Iterator[bytes]:
     """Yield summary.json in pieces; lines of results are copied unchanged."""
     head = {"version": found.version, "name": found.name, "tasks": found.tasks, "done": found.done}
     yield b"{\n" + b",\n".join(b' "%s": %s' % (name.encode(), msgspec.json.encode(one)) for name, one in head.items())
@@ -91,6 +97,10 @@ def _pieces(found: Account, results: ResultFiles) -> Iterator[bytes]:
         yield b',\n "%s": [' % name.encode()
         yield from _joined(str(task).encode() for task in getattr(found, name))
         yield b"]"
+    if any(spec.params for spec in specs):
+        yield b',\n "params": [\n'
+        yield from _joined((msgspec.json.encode(spec.params) for spec in specs), b",\n")
+        yield b"\n ]"
     yield b',\n "seconds": %s,\n "results": [\n' % msgspec.json.encode(found.seconds)
     yield from _joined(results.lines(place for place in found.places if place >= 0), b",\n")
     yield b'\n ],\n "tries": {'
@@ -112,14 +122,18 @@ def table(run: Run, found: Summary) -> Table:
     made = Table(box=None, pad_edge=False, header_style="")
     has_rates = any(ended.rate_per_s is not UNSET for ended in found.rows)
     columns = [deal.noun(run).upper(), "NODE", "GPU", "CORES", "TIME", "PEAK GPU"]
+    if found.labels:
+        columns.insert(1, "PARAMETERS")
     for name in (*columns, *(["RATE"] if has_rates else []), "TRIES", "OUTCOME"):
-        justify: JustifyMethod = "left" if name in ("NODE", "CORES", "OUTCOME") else "right"
-        made.add_column(name, justify=justify, overflow="fold" if name in ("CORES", "OUTCOME") else "ellipsis")
+        justify: JustifyMethod = "left" if name in ("PARAMETERS", "NODE", "CORES", "OUTCOME") else "right"
+        overflow: OverflowMethod = "fold" if name in ("PARAMETERS", "CORES", "OUTCOME") else "ellipsis"
+        made.add_column(name, justify=justify, overflow=overflow)
     for ended in found.rows:
         outcome = OUTCOME_TEXTS[ended.outcome] + ("" if ended.outcome == "done" else f": {ended.why}")
         is_unknown = ended.peak_gpu_mib is None and ended.gpu is not None
         made.add_row(
             str(ended.task),
+            *([Text(terminal.safe(found.labels[ended.task]))] if found.labels else []),
             Text(ended.node),
             "-" if ended.gpu is None else str(ended.gpu),
             ended.cpus or "-",

@@ -277,6 +277,11 @@ def fill(text: str, values: Mapping[str, str], *, for_shell: bool = False) -> st
     return _FIELD.sub(of, text)
 
 
+def escape(text: str) -> str:
+    """Return a text that `fill` turns back into this one."""
+    return _FIELD.sub(lambda match: match[0] if match["field"] is None else f"{{{match[0]}}}", text)
+
+
 def arguments_of(values: Mapping[str, str]) -> list[str]:
     """Return the parameters as `--name=value` arguments."""
     return [f"--{name}={value}" for name, value in values.items() if name not in NOT_PASSED]

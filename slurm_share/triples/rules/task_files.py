@@ -60,10 +60,10 @@ class _JsonTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     mem: str | UnsetType | None = UNSET
 
 
-_RUN = "run"
+RUN = "run"
 _decoder = msgspec.json.Decoder(_JsonTask)
 _KEYS = tuple(field.name for field in msgspec.structs.fields(_JsonTask))
-_OPTIONS = {
+OPTIONS = {
     "gpu_mem": "gpu-mem", "gpus": "gpus-per-task", "name": "name", "timeout": "task-time", "priority": "priority",
     "cpus": "task-cpus", "mem": "task-mem",
 }  # fmt: skip
@@ -102,19 +102,19 @@ def parse_table(
     """
     lines = split_lines(data, source, 2 * LINE_MAX_BYTES + _LAYOUT_BYTES, "line of the table")
     names = task_tables.names_of(lines[0], source, separator)
-    if not has_script and _RUN not in names:
+    if not has_script and RUN not in names:
         raise UsageError(
-            f"{source}: line 1 names no column {_RUN}, the command of each task; add it, or write a script before the "
+            f"{source}: line 1 names no column {RUN}, the command of each task; add it, or write a script before the "
             "triple, which gets the columns as arguments"
         )
     texts, specs, numbers = [], [], []
     for row in task_tables.rows(lines, source, separator, _KEYS):
         where = f"{source}: line {row.number}"
-        run = row.options.get(_RUN, "")
+        run = row.options.get(RUN, "")
         if run or not has_script:
             _check_run(run, where)
         spec = base
-        for key, option in _OPTIONS.items():
+        for key, option in OPTIONS.items():
             if key in row.options:
                 _check_packed(key, option, where, is_packed=is_packed)
                 with _located(where):
@@ -265,7 +265,7 @@ def _check_run(run: str, where: str) -> None:
 
 def _json_spec(task: _JsonTask, base: TaskSpec, where: str, *, is_packed: bool) -> TaskSpec:
     spec = base
-    for key, option in _OPTIONS.items():
+    for key, option in OPTIONS.items():
         value = getattr(task, key)
         if value is UNSET:
             continue

@@ -129,10 +129,16 @@ def parse_mem(text: str, name: str) -> int | None:
 
 
 def line_of(spec: TaskSpec, base: TaskSpec, *, is_packed: bool) -> str:
-    """Return the options of an `#LLSUB` line that sets all options of the tasks below it.
+    """Return the options of an `#LLSUB` line that sets all options of the tasks below it; the rest as in `texts_of`."""
+    texts = texts_of(spec, base, is_packed=is_packed)
+    return " ".join(f"--{name}={shlex.quote(text)}" for name, text in texts.items())
 
-    `base`: the options of the command line, which the new run may not have. Options that are as without any option,
-    both in the line and in `base`, are left out.
+
+def texts_of(spec: TaskSpec, base: TaskSpec, *, is_packed: bool) -> dict[str, str]:
+    """Return the options of a task, name in LINE_OPTIONS -> its text.
+
+    `base`: the options of the command line, which a new run may not have. Options that are as without any option, both
+    in `spec` and in `base`, are left out.
     """
     if spec.gpu_mem_percent is not None:
         size = f"{spec.gpu_mem_percent:g}%"
@@ -149,10 +155,10 @@ def line_of(spec: TaskSpec, base: TaskSpec, *, is_packed: bool) -> str:
         "task-mem": NONE if spec.mem_mib is None else f"{spec.mem_mib}M",
     }
     fields = {"task-time": "timeout_s", "priority": "priority", "task-cpus": "cpus", "task-mem": "mem_mib"}
-    said = []
+    said = {}
     for name, text in texts.items():
         field = fields.get(name)
         is_default = field is not None and all(getattr(one, field) == getattr(default, field) for one in (spec, base))
         if not is_default and (is_packed or name not in NEED_PACK):
-            said.append(f"--{name}={shlex.quote(text)}")
-    return " ".join(said)
+            said[name] = text
+    return said
