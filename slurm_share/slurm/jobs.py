@@ -256,6 +256,7 @@ class _Queued(msgspec.Struct):
     submit_time: Number = Number()
     time_limit: Number = Number()
     end_time: Number = Number()
+    preempt_time: Number = Number()
     priority: Number = Number()
     qos: str = ""
     account: str = ""
@@ -380,6 +381,7 @@ def _queued_job(job: _Queued) -> QueuedJob:
         limit_s=None if limit_min is None else 60 * limit_min,
         is_unlimited=job.time_limit.infinite,
         ends=_known(job.end_time) or None if runs and limit_min is not None else None,
+        preempted=_known(job.preempt_time) or None if runs else None,
         priority=_known(job.priority),
         qos=job.qos,
         account=job.account,

@@ -157,6 +157,8 @@ class QueuedJob(Struct, frozen=True, gc=False, kw_only=True):
     is_unlimited: bool = False
     ends: Count | None = None
     """Unix time at which its time limit ends it; None: it is not running, has no limit, or not known."""
+    preempted: Count | None = None
+    """Unix time at which another job began to preempt it; None: it is not preempted, or not known."""
     priority: Count | None = None
     """0: it is held."""
     qos: str = ""

@@ -26,8 +26,9 @@ from ...core.text import fold
 from ...packing import Attempt, EndFacts, Progress, ProgressReader, has_signal, may_be_host_memory
 from .. import run_folder
 from ..records import ENV_ATTEMPT, ENV_TASK, ENV_TASKS, Ended, Outcome
-from ..rules import deal, failing, moved, outcomes, together
+from ..rules import checkpoint, deal, failing, moved, outcomes, together
 from . import environment, leftovers, task_logs, task_process, time_limits
+from .job_end import JobEnd
 from .node import blank_result, on_gpu
 from .rates import Rates
 from .slots import SlotStrategy
@@ -62,6 +63,8 @@ disk space are exhausted."""
 GRACE_S = 25.0
 """Seconds from the request to end until SIGKILL. Less than Slurm's KillWait (30 s), to leave time to record all
 results."""
+TERM_S = 5.0
+"""Seconds between SIGTERM and SIGKILL for tasks that were told to save their state first."""
 TICK_S = 1.0
 SETTLE_S = 10.0
 """Seconds between two fsyncs of the results, which protect against a power loss. (A killed launcher loses nothing.)
@@ -156,6 +159,10 @@ class Loop:
         self.stopping: Deadline | None = None
         """When running tasks get SIGKILL; None: the run is not ending."""
         self.stop_with = signal.SIGTERM
+        self.telling: Deadline | None = None
+        """When running tasks that were told to save their state are told to end; None: they have been, or are not."""
+        self.asked_end: JobEnd | None = None
+        """None: the end of the job was not asked for, or its answer is used."""
         self.is_saving = False
         """True: the signal of --checkpoint-signal has come: tasks save their state and end, and nothing more starts."""
         self.lingering: dict[int, Deadline] = {}
@@ -390,7 +397,7 @@ class Loop:
             self.rates.began(task.gpus)
             if begun.is_on_its_cores != self.is_on_its_cores[task.worker]:
                 self._note_cores(task.worker, is_on_them=begun.is_on_its_cores)
-            if self.stopping is not None:
+            if self.is_told_to_end:
                 task_process.tell_to_end(task.pid, self.stop_with)
             elif self.is_saving:
                 self._tell_to_save(task)
@@ -470,7 +477,7 @@ class Loop:
             if task is None:
                 continue  # an adopted descendant of a task
             if task_process.signal_group(task.pid, 0):
-                self.lingering[task.pid] = self.stopping or Deadline.after(LEFT_S)
+                self.lingering[task.pid] = (self.stopping if self.is_told_to_end else None) or Deadline.after(LEFT_S)
             if usage.ru_maxrss > self.own_peak_kib:
                 self.own_peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # read rarely: it only grows
             task.rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > self.own_peak_kib else None
@@ -506,7 +513,7 @@ class Loop:
             now_s=time.monotonic(),
             code=code,
             signal=number,
-            is_stopped_by_us=self.stopping is not None,
+            is_stopped_by_us=self.is_told_to_end,
             is_told_to_save=task.is_told_to_save or was_signalled,
             over_time="" if self.limits is None else self.limits.text(task),
             is_host_memory=task.over_time_s is None
@@ -624,11 +631,23 @@ class Loop:
         elif self.stopping is None:
             self._begin_to_stop(number)
         elif number is signal.SIGINT:
+            self._tell_to_end()
             self.stopping = Deadline.after(0)  # a second Ctrl-C: SIGKILL at once
             self.lingering = dict.fromkeys(self.lingering, self.stopping)
+        elif number is signal.SIGTERM and self.telling is not None:
+            # The grace of a preemption is over, and KillWait begins. A repetition of the first one changes nothing.
+            self.telling, self.stopping = self.telling.at_most(GRACE_S - TERM_S), self.stopping.at_most(GRACE_S)
 
-    def _begin_to_save(self, number: signal.Signals) -> None:
-        """Start nothing more, because the job ends soon, and pass the signal on to all tasks."""
+    @property
+    def is_told_to_end(self) -> bool:
+        """Return whether the run ends and tasks are told to end; they may have been told to save their state before."""
+        return self.stopping is not None and self.telling is None
+
+    def _begin_to_save(self, number: signal.Signals, *, again: bool = True) -> None:
+        """Start nothing more, because the job ends soon, and tell all tasks to save their state.
+
+        `again`: also those that have been told before.
+        """
         if not self.is_saving:
             self.is_saving = True
             self.feeder.closed = True
@@ -638,8 +657,11 @@ class Loop:
                 f"{number.name}: no further task starts on {self.node.name}; told to save their state and end: "
                 f"{running or 'none'}; {together.unfinished_text(self.run)}"
             )
+            if self.asked_end is None and (self.node.index == 0 or number in STOPS):
+                self.asked_end = JobEnd.ask(self.node.job)
         for task in self.running.values():
-            self._tell_to_save(task)
+            if again or not task.is_told_to_save:
+                self._tell_to_save(task)
 
     def _tell_to_save(self, task: Attempt) -> None:
         assert self.run.checkpoint_signal is not None
@@ -652,6 +674,11 @@ class Loop:
         self.feeder.closed = True
         self.stop_with = signal.SIGTERM if number is signal.SIGHUP else number
         self.strategy.resume_all()
+        if self.run.checkpoint_signal is not None and number is signal.SIGTERM:
+            # At a preemption, at scancel and at a time limit without @SECONDS, SIGTERM is the only notice.
+            self.telling = Deadline.after(GRACE_S - TERM_S)
+            self._begin_to_save(number, again=False)
+            return
         for pid in self.running:
             task_process.tell_to_end(pid, self.stop_with)
         running = fold(task.task for task in (*self.running.values(), *self.starting.values()))
@@ -660,6 +687,26 @@ class Loop:
             f"{together.unfinished_text(self.run)}"
         )
 
+    def _tell_to_end(self) -> None:
+        """Send the stop signal to tasks that have only been told to save their state."""
+        if self.telling is None:
+            return
+        self.telling = None
+        for pid in self.running:
+            task_process.tell_to_end(pid, self.stop_with)
+
+    def _use_job_end(self) -> None:
+        """Say when the job ends as soon as Slurm has answered; at a preemption, give the tasks until then."""
+        if self.asked_end is None or not self.asked_end.is_answered:
+            return
+        end, self.asked_end = self.asked_end.answer(), None
+        if end is None:
+            return
+        self.say(checkpoint.end_text(end, time.time()))
+        left_s = checkpoint.preemption_left_s(end, time.time())
+        if self.telling is not None and left_s > GRACE_S:
+            self.stopping, self.telling = Deadline.after(left_s), Deadline.after(left_s - TERM_S)
+
     def _tick(self, *, ended: bool = False) -> None:
         """Do what is due about once a second: sample, check disk and limits, write the progress."""
         self.is_held_up = False
@@ -667,6 +714,9 @@ class Loop:
             self._look_for_added()
         self.logs.close_unused(self.starting.values())
         self._end_what_lingers()
+        self._use_job_end()
+        if self.telling is not None and self.telling.left() == 0:
+            self._tell_to_end()
         if self.stopping is not None and self.stopping.left() == 0:
             for pid in self.running:
                 task_process.kill(pid)
@@ -740,7 +790,7 @@ class Loop:
                 del self.lingering[leader]
             elif deadline.left() == 0:
                 task_process.signal_group(leader, signal.SIGKILL)
-            elif self.stopping is None and deadline.left() < LEFT_S / 2:
+            elif not self.is_told_to_end and deadline.left() < LEFT_S / 2:
                 task_process.signal_group(leader, signal.SIGTERM)
 
 

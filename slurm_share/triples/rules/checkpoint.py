@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 
 from msgspec import Struct
 
 from ...core import names, numbers
 from ...core.errors import UsageError, shown
-from ...core.text import did_you_mean
+from ...core.text import did_you_mean, span_text
 
 OPTION = "--checkpoint-signal"
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
@@ -130,6 +131,30 @@ def local_notes(wanted: Checkpoint | None) -> tuple[str, ...]:
         f"{OPTION}={wanted.sbatch_value}: without Slurm there is no time limit; kill -{wanted.name} with the "
         "launcher's pid tells the tasks to save their state",
     )
+
+
+class JobEndTime(Struct, frozen=True):
+    """When the job of a launcher ends, as Slurm says now. Unix times, seconds."""
+
+    ends: int
+    """Its time limit, which may have been changed, or the end of the grace of a preemption."""
+    preempted: int | None = None
+    """When another job began to preempt it; None: it is not preempted."""
+
+
+def end_text(end: JobEndTime, now: float) -> str:
+    """Return the sentence on the job's end. `now`: Unix time."""
+    at = time.strftime("%H:%M:%S", time.localtime(end.ends))
+    left = f", in {span_text(end.ends - now)}" if end.ends > now else ""
+    return f"the job {'is preempted by another one and ' if end.preempted is not None else ''}ends at {at}{left}"
+
+
+def preemption_left_s(end: JobEndTime, now: float) -> float:
+    """Return the seconds that a preempted job has left (GraceTime of slurm.conf); 0: it is not preempted.
+
+    SIGTERM without a preemption ends the run: the job was cancelled, or its time is over.
+    """
+    return 0.0 if end.preempted is None else max(end.ends - now, 0.0)
 
 
 def _signal_of(written: str) -> signal.Signals | None:

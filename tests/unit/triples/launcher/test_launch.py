@@ -365,6 +365,31 @@ def test_a_task_that_has_saved_its_state_goes_on_in_the_next_run(tmp_path):
     assert made.result_outcomes() == {0: "done", 1: "done", 2: "done"}
 
 
+HASTY = PATIENT.replace("GRACE_S = 3600.0", "GRACE_S = loop.TERM_S + 1.0")
+"""A launcher that tells tasks to end a second after it told them to save their state."""
+
+
+def test_told_to_end_tasks_first_get_the_checkpoint_signal(tmp_path):
+    """SIGTERM is the only notice of a preemption. What does not end then is told to end, as without the option."""
+    text = """#!/bin/bash
+    case $LLSUB_TASK in
+        0) trap 'exit 0' USR1; trap 'exit 9' TERM;;
+        1) trap '' USR1; trap 'echo told to end; exit 0' TERM;;
+    esac
+    echo ready
+    while :; do sleep 0.05; done
+    """
+    made = Launch(tmp_path, text, 2, checkpoint_signal=int(signal.SIGUSR1))
+    made.process = made.launch([sys.executable, "-c", HASTY, str(made.folder)], QUIET, subprocess.PIPE)
+    wait_for(lambda: len(made.logs()) == 2 and all("ready" in log for log in made.logs()))
+    made.process.send_signal(signal.SIGTERM)
+    code, said = made.end()
+    assert made.result_outcomes() == {0: "saved", 1: "unfinished"}, said
+    assert "told to end" in made.log(1)
+    assert "SIGTERM: no further task starts" in said
+    assert code == 75
+
+
 def test_exit_code_75_is_saved_whenever_it_comes_and_a_failure_counts_more(tmp_path):
     made = Launch(tmp_path, "#!/bin/bash\nexit $((LLSUB_TASK == 0 ? 75 : 3))\n", 2, retries=1)
     code, said = made.go()

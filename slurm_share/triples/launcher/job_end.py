@@ -1,0 +1,46 @@
+"""Ask Slurm when the job of this launcher ends, without waiting for the answer."""
+
+from __future__ import annotations
+
+from ...core.background import BackgroundCall
+from ...core.errors import CommandError
+from ...core.records import JobStart
+from ...slurm import jobs
+from ..rules.checkpoint import JobEndTime
+
+ANSWER_S = 15
+"""Longest wait for squeue, in seconds. Without an answer the launcher acts as at a time limit."""
+
+
+class JobEnd:
+    """A question to Slurm that is being answered in a thread."""
+
+    def __init__(self, job: int) -> None:
+        """Ask for the end of a job by its id."""
+        self._call = BackgroundCall(lambda: _read(job))
+
+    @classmethod
+    def ask(cls, job: str) -> JobEnd | None:
+        """Ask for the end of a job, written as in records.Ended; None: this is no job of Slurm."""
+        return None if job.startswith("local-") else cls(JobStart.parse(job).number)
+
+    @property
+    def is_answered(self) -> bool:
+        """Return whether `answer` returns at once."""
+        return self._call.wait(0.0)
+
+    def answer(self) -> JobEndTime | None:
+        """Return when the job ends; None: it has no time limit, is ending already, or Slurm does not answer."""
+        try:
+            return self._call.answer()
+        except CommandError:
+            return None
+
+
+def _read(job: int) -> JobEndTime | None:
+    """Read the end of a job. Raises CommandError."""
+    # The loop may wait for squeue's process before this thread does, so only its output tells whether it succeeded.
+    for one in jobs.read_queue(jobs=[job], timeout_s=ANSWER_S)[1]:
+        if one.job_id == job and one.ends is not None:
+            return JobEndTime(one.ends, one.preempted)
+    return None
