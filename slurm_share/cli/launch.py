@@ -9,13 +9,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core import command, config, given_variables, numbers, terminal
+from ..core import command, config, given_variables, names, numbers, terminal
 from ..core.errors import ConfigError, SlurmShareError
 from ..core.paths import Paths
 from ..core.records import JobStart
 from ..core.settings import Settings
-from ..triples import Run, chains, failed_tasks, launch_node, report, run_folder, seal_at_end, submission, submitting
+from ..triples import (
+    Run,
+    chains,
+    failed_tasks,
+    launch_node,
+    next_job,
+    report,
+    run_folder,
+    seal_at_end,
+    submission,
+    submitting,
+)
 from .progress_line import LauncherLine
+
+EXIT_ALL_DONE = 100
+"""`--begin`: nothing is left to do; the job's script then exits with 0."""
 
 
 def add_to(commands: Any) -> None:
@@ -37,6 +51,12 @@ def add_to(commands: Any) -> None:
         action="store_true",
         help="only look whether the runs that this one waits for are done; exit code 0: they are, 1: they are not",
     )
+    parser.add_argument(
+        "--begin",
+        action="store_true",
+        help="only ask whether a job that the run has submitted itself (llsub --until-done) has something to do; exit "
+        f"code 0: yes, {EXIT_ALL_DONE}: all tasks are done, 1: no, with the reason",
+    )
     parser.add_argument("--run", metavar="ID", default="", dest="id", help="the run that the folder must be of")
     parser.set_defaults(run=_run)
 
@@ -46,6 +66,8 @@ def _run(arguments: argparse.Namespace) -> int:
     run = run_folder.read_run_of_job(folder, arguments.id)
     if arguments.awaited:
         return _look_at_awaited(folder, run)
+    if arguments.begin:
+        return _begin(folder, run)
     if arguments.summary:
         return _summarize(folder, _sealed(folder, run))
     line = LauncherLine(run.tasks)
@@ -88,6 +110,15 @@ def _look_at_awaited(folder: Path, run: Run) -> int:
     return 1
 
 
+def _begin(folder: Path, run: Run) -> int:
+    job = next_job.own_job(os.environ)
+    why, is_done = ("", False) if job is None else next_job.why_not_begin(folder, run, job)
+    if not why:
+        return names.EXIT_OK
+    _say(why)
+    return EXIT_ALL_DONE if is_done else 1
+
+
 def _forget_other_job(job: str) -> None:
     """Remove what slurm-share set in the job that this one was submitted from, on a host without its plugin."""
     kept = given_variables.forget(os.environ, numbers.whole(job, numbers.UINT32_MOST), slurms_stay=True)
@@ -107,6 +138,9 @@ def _summarize(folder: Path, run: Run) -> int:
         _say(sentence)
     if run.kind == "llsub":  # for llmapreduce, its own script names the inputs
         _print(failed_tasks.lines_of(folder, run, found.account))
+    job = next_job.own_job(os.environ)
+    if run.until_done is not None and job is not None:
+        next_job.at_end(folder, run, found.account, job, _say)
     return run_folder.read_exit_code(folder, run) or found.account.exit_code
 
 

@@ -75,7 +75,7 @@ examples
   llsub --resume LLSUB.3            the unfinished tasks of LLSUB.3; valid with
                                     -q, -T, --retries, --oom-retries,
                                     --keep-going, --max-failures, --env,
-                                    --options
+                                    --until-done, --options
   llsub --add LLSUB.3 --tasks more.txt
                                     further tasks for LLSUB.3, also while it
                                     runs; valid with the options of --resume
@@ -306,9 +306,9 @@ def _wishes(arguments: argparse.Namespace) -> submission.SbatchOptions:
 
 
 RESUME_TAKES = ("partition", "time", "options", "retries", "oom_retries", "keep_going", "max_failures", "env",
-                "script", "dry_run", "wait", "parsable", "local")  # fmt: skip
-NOT_LOCAL = ("slots", "partition", "time", "job_name", "output", "constraint", "qos", "reservation", "account",
-             "options", "wait", "parsable")  # fmt: skip
+                "until_done", "script", "dry_run", "wait", "parsable", "local")  # fmt: skip
+NOT_LOCAL = ("until_done", "slots", "partition", "time", "job_name", "output", "constraint", "qos", "reservation",
+             "account", "options", "wait", "parsable")  # fmt: skip
 INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu", "job_name", "constraint", "qos",
                      "reservation", "account", "dry_run")  # fmt: skip
 
@@ -340,7 +340,7 @@ def _watch(folder: Path, job: int | None = None, stream: TextIO | None = None) -
     job = follow.find_job(folder) if job is None else job
     line = ProgressLine(stream)
     try:
-        follow.follow(folder, run, job, line.show)
+        job = follow.follow_all(folder, run, job, line.show)
     except KeyboardInterrupt:
         line.end()
         name = run_folder.typed(folder)
@@ -392,7 +392,8 @@ def _ordinary(
             f"{name} is the folder of a run: llsub --watch {name} follows it, llsub --resume {name} runs what is left"
         )
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
-                    "progress", "window", "checkpoint_signal", "spmd", "after", "task_time", "sweep", "zip",
+                    "progress", "window", "checkpoint_signal", "until_done", "spmd", "after",
+                    "task_time", "sweep", "zip",
                     *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
         if pack_options.is_written(getattr(arguments, name)):
@@ -453,6 +454,7 @@ def _triple(
         spec=llsub_options.task_spec(arguments),
         sweeps=tuple(arguments.sweep or ()),
         is_zip=arguments.zip,
+        until_done=arguments.until_done,
         pack=PackOptions(**{name: getattr(arguments, name) for name in PackOptions.__struct_fields__}),
     )
     if arguments.spmd:
@@ -466,6 +468,7 @@ def _triple(
     _note(*own_notes, *tasks.notes, *pack_options.ignored_notes(asked.pack, is_auto=triple.is_auto))
     if arguments.local:
         _note(*checkpoint.local_notes(saved_on))
+        run = replace(run, until_done=None)
         _note_ignored(arguments, "--local runs here and now, without Slurm", NOT_LOCAL)
         return _local(run, triple, tasks, wishes, arguments)
     planning.check_job_files(script, wishes, extra, tasks=None if asked.tasks == "-" else asked.tasks)

@@ -23,6 +23,7 @@ from ..triples import (
     pack_options,
     submission,
     task_options,
+    until_done,
 )
 
 DRY_RUNS = ("short", "script")
@@ -106,6 +107,15 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         help="end a task that runs longer, such as 90s, 10m, 2h or, as sbatch has it, 10 (minutes), 1:00:00; it counts "
         "as failed, and --retries applies",
     )
+    add(
+        "--until-done",
+        nargs="?",
+        type=_most_jobs,
+        const=until_done.JOBS_DEFAULT,
+        metavar="K",
+        help="let the run submit its next job itself while tasks are left, at most K jobs in all (default: "
+        f"{until_done.JOBS_DEFAULT}); not after a job that made no progress, and not for failed tasks alone",
+    )
     add("--no-bind", action="store_true", help="do not bind processes to cores")
 
 
@@ -163,8 +173,12 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
 
 
 def with_value(argv: Sequence[str]) -> list[str]:
-    """Return the arguments with the default value added to a bare --pack or --dry-run, which a script may follow."""
-    given = {"--pack": f"--pack={pack_options.DEFAULT_POLICY}", "--dry-run": f"--dry-run={DRY_RUNS[0]}"}
+    """Return the arguments with the default value added to a bare option which a script may follow: --pack."""
+    given = {
+        "--until-done": f"--until-done={until_done.JOBS_DEFAULT}",
+        "--pack": f"--pack={pack_options.DEFAULT_POLICY}",
+        "--dry-run": f"--dry-run={DRY_RUNS[0]}",
+    }
     return [given.get(word, word) for word in argv]
 
 
@@ -230,6 +244,11 @@ def _as_type_error() -> Iterator[None]:
 def _pattern(text: str) -> str:
     with _as_type_error():
         return log_counts.parse_pattern(text, "the expression").pattern
+
+
+def _most_jobs(text: str) -> int:
+    with _as_type_error():
+        return until_done.parse(text)
 
 
 def _window(text: str) -> float:

@@ -69,6 +69,7 @@ def with_ranks(
         "retries",
         "max_failures",
         "checkpoint_signal",
+        "until_done",
         *PackOptions.__struct_fields__,
     )
     together.check([name for name in options if pack_options.is_written(getattr(arguments, name))], triple)

@@ -189,6 +189,30 @@ def _node_kind(kind: _NodeKind, default: str | None) -> NodeKind:
     )
 
 
+class SubmittingNodes(msgspec.Struct, frozen=True):
+    """The nodes from which jobs of a partition may be submitted (AllocNodes of slurm.conf)."""
+
+    is_everywhere: bool
+    is_default: bool
+    """Jobs that name no partition go there."""
+
+
+def parse_alloc_nodes(text: str) -> dict[str, SubmittingNodes]:
+    """Return partition -> its AllocNodes, from scontrol's lines."""
+    found = {}
+    for line in text.splitlines():
+        values = dict(word.partition("=")[::2] for word in line.split())
+        if "PartitionName" in values:
+            is_everywhere = values.get("AllocNodes", "ALL") == "ALL"
+            found[values["PartitionName"]] = SubmittingNodes(is_everywhere, values.get("Default") == "YES")
+    return found
+
+
+def read_alloc_nodes() -> dict[str, SubmittingNodes]:
+    """Return partition -> its AllocNodes. Raises CommandError where Slurm does not answer."""
+    return parse_alloc_nodes(ask(["scontrol", "--oneliner", "show", "partition"], 20))
+
+
 def read_node_kinds() -> tuple[NodeKind, ...]:
     """Return the kinds of nodes of the cluster, partition by partition. Raises CommandError where Slurm does not
     answer."""

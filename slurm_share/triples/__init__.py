@@ -14,6 +14,7 @@ if TYPE_CHECKING:
         job_output,
         map_planning,
         map_submitting,
+        next_job,
         pack_explain,
         planning,
         rank_python,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         task_options,
         together,
         triple,
+        until_done,
     )
     from .rules.mapreduce import Request
     from .rules.pack_options import PackOptions
@@ -60,6 +62,7 @@ __getattr__, __all__ = exports(
         "failed_tasks",
         "map_planning",
         "map_submitting",
+        "next_job",
         "pack_explain",
         "planning",
         "rank_python",
@@ -74,6 +77,7 @@ __getattr__, __all__ = exports(
         "rules.task_options",
         "rules.together",
         "rules.triple",
+        "rules.until_done",
         "run_folder",
         "run_jobs",
         "submitting",

@@ -33,14 +33,22 @@ DAY_S = 86400
 
 
 def find_job(folder: Path) -> int:
-    """Return the id of the run's last job. Raises UsageError for a run without a job."""
+    """Return the id of the run's last job, or of the first one in the queue if the run submits further ones.
+
+    Raises UsageError for a run without a job, CommandError if Slurm does not answer.
+    """
     jobs = run_folder.read_jobs(folder)
     if not jobs:
         raise UsageError(
             f"{folder.name} has no job of Slurm to watch: it ran with --local, or was not submitted; llsub --failed "
             f"{run_folder.typed(folder)} shows what failed, llsub --resume {run_folder.typed(folder)} runs what is left"
         )
-    return jobs[-1]
+    run = run_folder.read_run(folder)
+    if run.until_done is None:
+        return jobs[-1]
+    queued = {one.job_id for one in slurm_jobs.read_queue(jobs=jobs)[1] if run_jobs.is_of_run(one, folder, run, jobs)}
+    began = [job for job in jobs if job in queued or _has_output(folder, run, job)]
+    return next((job for job in jobs if job in queued), began[-1] if began else jobs[-1])
 
 
 def read_outcome(folder: Path, run: Run, job: int) -> tuple[int, str, list[str]]:
@@ -61,6 +69,15 @@ def read_outcome(folder: Path, run: Run, job: int) -> tuple[int, str, list[str]]
     return code, sentence, failed_tasks.lines_of(folder, run, found)
 
 
+def _has_output(folder: Path, run: Run, job: int) -> bool:
+    """Return whether a job has begun: jobs that were not needed have no output."""
+    try:
+        file = submission.output_file(run_folder.scheduler_command(folder, run), job, run.cwd)
+    except (StateError, UsageError):
+        return False
+    return file is None or Path(file).exists()
+
+
 def _log_text(folder: Path, run: Run, job: int) -> str:
     """Return a clause on where the job's output is, which -o can put outside the run's folder."""
     try:
@@ -72,6 +89,23 @@ def _log_text(folder: Path, run: Run, job: int) -> str:
     if not Path(file).exists():
         return f"{file} does not exist: the job has not started, or its output could not be written"
     return f"see {file} for the others"
+
+
+def follow_all(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> int:
+    """Follow a job, and each job that the run submits after it (--until-done), as `follow`; return the last one.
+
+    Raises StateError if the run's list of jobs cannot be read.
+    """
+    while True:
+        follow(folder, run, job, show)
+        if run.until_done is None:
+            return job
+        known = run_folder.read_jobs(folder)
+        later = known[known.index(job) + 1 :] if job in known else []
+        found = [one for one in later if _in_queue(one, folder, run) is not None]
+        if not found:
+            return job
+        job = found[0]
 
 
 def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> None:

@@ -49,6 +49,8 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     """As in records.Run."""
     window_s: float | None = None
     checkpoint: Checkpoint | None = None
+    until_done: int | None = None
+    """As in records.Run."""
     pack: PackOptions = PackOptions()
     python: str | None = None
     """With `together`: the Python that runs the script; None: the script is executed itself."""
@@ -160,6 +162,7 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         spec=asked.spec if pack is None else TaskSpec(),
         pack=pack,
         checkpoint_signal=number,
+        until_done=asked.until_done,
         together=asked.together,
         keep_going=asked.keep_going,
     )

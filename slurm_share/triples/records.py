@@ -169,6 +169,9 @@ class Run(Struct, frozen=True, kw_only=True):
     checkpoint_signal: int | None = None
     """Signal on which tasks save their state and end (--checkpoint-signal). A launcher that receives it starts nothing
     more. None: SIGUSR1 and SIGUSR2 are passed on without a meaning."""
+    until_done: int | None = None
+    """Most jobs of the run, which submits the next one itself while tasks are left (--until-done). None: the user
+    resumes it."""
     keep_going: bool = False
     """With `together`: a rank that fails does not end the others."""
 

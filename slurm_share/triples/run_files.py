@@ -19,12 +19,13 @@ from ..core.process import Deadline
 from ..packing import TaskSpec
 from . import kept_script, run_folder
 from .records import Run
-from .rules import moved
+from .rules import moved, submission
 
 _MODES = dict.fromkeys((run_folder.LAUNCH_SCRIPT, run_folder.MAP_SCRIPT, run_folder.REDUCE_SCRIPT), 0o777) | {
     run_folder.ENVIRONMENT: 0o600
 }
 """File modes before the umask; 0666 for all others. The environment may contain passwords and tokens."""
+
 CLAIM = "resuming"
 """File that exists while a process resumes the run, with its identity."""
 _CLAIM = re.compile(r"pid ([0-9]{1,10}) start ([0-9]{1,19}) in (\S{1,40}) on (\S{1,64})\n", re.ASCII)
@@ -140,6 +141,16 @@ def rewrite_run(folder: Path, run: Run) -> None:
         raise UsageError(f"cannot write {file} ({error.strerror}); nothing was submitted") from error
 
 
+def ask_to_begin(folder: Path) -> None:
+    """Let the run's script ask whether its job has something to do (--until-done). Conditions as for `rewrite_run`."""
+    file = folder / run_folder.LAUNCH_SCRIPT
+    try:
+        made = submission.asking_to_begin(os.fsdecode(file.read_bytes()))
+        _write_whole(file, os.fsencode(made), _MODES[run_folder.LAUNCH_SCRIPT])
+    except OSError as error:
+        raise UsageError(f"cannot write {file} ({error.strerror}); nothing was submitted") from error
+
+
 def move(folder: Path, run: Run, new: Run) -> None:
     """Write the files of a run for the folder in which it is now: scripts, tasks, and last run.json.
 
@@ -193,9 +204,10 @@ def _write_whole(file: Path, data: bytes, mode: int) -> None:
     files.write(file, data, mode=mode, new=file.with_name(f".{file.name}.part"), flush=True)
 
 
-def note_job(folder: Path, job_id: int) -> None:
-    """Append a job id to the file `jobs`. Raises OSError."""
-    append_file.append(folder / run_folder.JOBS, f"{job_id} {time.time():.0f}\n".encode(), mode=0o666)
+def note_job(folder: Path, job_id: int, after: int | None = None) -> None:
+    """Append a job id to the file `jobs`. `after`: the job of the run that submitted it. Raises OSError."""
+    more = "" if after is None else f" after {after}"
+    append_file.append(folder / run_folder.JOBS, f"{job_id} {time.time():.0f}{more}\n".encode(), mode=0o666)
 
 
 class RunIsClaimedError(UsageError):

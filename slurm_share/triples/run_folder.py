@@ -10,7 +10,8 @@
         kept/train.sh                          the script as it was submitted (kept_script.py)
         environment                            the environment at submission, NUL-terminated NAME=VALUE; mode 0600
         added/1 ...                            tasks added later, and the ends of jobs (added_tasks.py)
-        jobs                                   one line per submission: job id, time
+        jobs                                   one line per submission: job id, time, and "after" and the id of the
+                                               job of the run that submitted it (--until-done)
         resuming                               while a process resumes the run: its identity (run_files.py)
         llsub-triple-mode-launch.log-4711      output of launchers and scheduler
         p0-p23_n1/                             first and last process of a node, and its name
@@ -265,6 +266,21 @@ def parse_jobs(data: bytes) -> list[int]:
     lines = [line.split() for line in data.split(b"\n")]
     found = [numbers.whole(line[0]) for line in lines if line]
     return [number for number in found if number is not None]
+
+
+def read_job_before(folder: Path, job: int) -> int | None:
+    """Return the job of the run that submitted `job`; None: the user did. Raises StateError.
+
+    A job that is not recorded is one whose submission was killed before it noted the id: it follows the last one.
+    """
+    file, data = folder / JOBS, b""
+    with reading(file), contextlib.suppress(FileNotFoundError):
+        data = file.read_bytes()
+    lines = [words for line in data.split(b"\n") if (words := line.split())]
+    for words in lines:
+        if numbers.whole(words[0]) == job:
+            return numbers.whole(words[3]) if len(words) > 3 and words[2] == b"after" else None
+    return next(reversed(parse_jobs(data)), None)
 
 
 def scheduler_command(folder: Path, run: Run) -> tuple[str, ...]:

@@ -21,10 +21,21 @@ from ..node import processes
 from ..share import visible_devices
 from ..slurm import submit
 from ..slurm.records import QueuedJob
-from . import added_tasks, chains, kept_script, planning, queued_jobs, result_files, run_files, run_folder, run_jobs
+from . import (
+    added_tasks,
+    chains,
+    kept_script,
+    next_job,
+    planning,
+    queued_jobs,
+    result_files,
+    run_files,
+    run_folder,
+    run_jobs,
+)
 from .planning import RunPlan
 from .records import Run
-from .rules import failing, moved, submission, together
+from .rules import failing, moved, submission, together, until_done
 from .rules.progress import all_done
 from .rules.submission import SbatchOptions
 from .rules.task_files import Tasks
@@ -51,6 +62,7 @@ class ResumeOptions(Struct, frozen=True, kw_only=True):
     retries: int | None
     oom_retries: int | None
     keep_going: bool
+    until_done: int | None = None
     max_failures: str | None
     env: Literal["recorded", "current"] | None
     script: Literal["kept", "current"] | None
@@ -117,7 +129,24 @@ def submit_new(plan: RunPlan, wishes: SbatchOptions, output: Output, *, is_kept:
         chains.note_follower(folder, plan.run)
     except OSError as error:
         output.note(f"the runs before this one do not know of it ({error.strerror}); it looks at its start")
+    _submit_ahead(folder, plan.run, argv, job, os.environ, output)
     return folder, job
+
+
+def _submit_ahead(
+    folder: Path, run: Run, argv: Sequence[str], job: int, environ: Mapping[str, str], output: Output
+) -> None:
+    """Submit all further jobs of --until-done now if the nodes of the job may not do it; tell the user."""
+    if run.until_done is None:
+        return
+    said = {one.name: one.value for one in submission.parse_options(argv[1:-1], "the command")}
+    if not next_job.must_submit_ahead(said.get("partition") or environ.get("SBATCH_PARTITION")):
+        return
+    try:
+        ahead = next_job.submit_ahead(folder, run, argv, job, environ)
+        output.note(until_done.ahead_text(ahead, run))
+    except (SlurmShareError, OSError) as error:
+        output.note(f"job {job} is submitted, but not all further jobs of it ({error}); resume the run after them")
 
 
 def note_job(folder: Path, job: int, output: Output) -> None:
@@ -230,6 +259,10 @@ def resume(folder: Path, wishes: SbatchOptions, asked: ResumeOptions, output: Ou
         count = run.tasks - done
         left = f"{count} of {counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
         new = _with_retries(run, asked, folder, output)
+        if asked.until_done is not None:
+            new = replace(new, until_done=asked.until_done)
+            if run.until_done is None and not (asked.local or asked.dry_run):
+                run_files.ask_to_begin(folder)
         if asked.max_failures is not None:
             new = failing.with_max_failures(new, asked.max_failures)
         if asked.local or not run.scheduler:
@@ -255,9 +288,12 @@ def resume(folder: Path, wishes: SbatchOptions, asked: ResumeOptions, output: Ou
             for note in submit.ask(argv):
                 output.note(note)
             return ResumeResult(f"{left}; {recorded_owner}")
+        if new.until_done is not None:
+            new = replace(new, scheduler=tuple(argv))  # the jobs that follow have these options too
         job = _submit_again(folder, run, new, argv, environ, output)
         note_job(folder, job, output)
         chains.tell_followers(folder, output.note)
+        _submit_ahead(folder, new, argv, job, environ, output)
         return ResumeResult(f"{left}; {recorded_owner}", job=job)
 
 

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from ...core.errors import LaunchError, StateError
 from ...core.paths import Paths
 from ...core.process import Deadline
+from ...core.records import JobStart
 from ...core.settings import Settings
 from ...core.text import fold
 from ...node import descendants
@@ -51,6 +52,8 @@ EXIT_BROKEN = 70
 """A defect in the loop (EX_SOFTWARE of sysexits.h); its traceback is in the job's log."""
 EXIT_NOT_EXECUTED = 127
 """SPAWN_ERROR in glibc's sysdeps/unix/sysv/linux/spawni.c; the same in musl."""
+SUBMIT_S = 60.0
+"""Longest wait for the submission of the next job at the end, in seconds."""
 UNNAMED_S = 0.5
 """Seconds to search for a task that was being started when the loop was killed."""
 
@@ -142,10 +145,12 @@ def _guard_loop(shared: LauncherState, settings: Settings) -> int:
         raise LaunchError(f"{shared.node.name} cannot start the launcher: {why}") from error
     if pid == 0:
         _exit_with(lambda: _run_loop(shared, settings, guard))
-    status, received = _watch(pid)
+    next_jobs: list[int] = []
+    status, received = _watch(pid, lambda signo: next_jobs.extend(_submit_next(shared, signo)))
     if status not in (0, 1):
         status = _take_over(shared, status)
         mark(shared.folder / run_folder.QUEUE / shared.node.job, shared.node)
+    _await(next_jobs)
     if shared.watchdog is not None:
         shared.watchdog.close()
     leftovers.end_children(watchdog.GRACE_S, lambda pid, status: None)
@@ -267,14 +272,58 @@ def _say_lost(results: Results, say: Callable[[str], None]) -> None:
         say(results.lost.decode(errors="replace").rstrip("\n"))
 
 
-def _watch(loop: int) -> tuple[int, set[int]]:
-    """Forward signals until the loop ends; return its exit code, or minus its signal, and the signals received."""
+def _submit_next(shared: LauncherState, signo: int) -> list[int]:
+    """Submit the next job of the run in a child process while tasks save their state; return its pid.
+
+    The launcher of the first node does it, at the checkpoint signal and at SIGTERM.
+    """
+    run, job = shared.run, JobStart.parse(shared.node.job).number
+    is_notice = signo in (run.checkpoint_signal, signal.SIGTERM)
+    if run.until_done is None or shared.node.index > 0 or job is None or not is_notice:
+        return []
+    try:
+        pid = os.fork()
+    except OSError:
+        return []  # the job's script does it at the end of the job
+    if pid == 0:
+
+        def submit() -> int:
+            for number in COMMAND_SIGNALS:
+                signal.signal(number, signal.SIG_IGN)  # Slurm may signal every process of the step
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+            from .. import next_job  # imported here: other runs start faster without it
+
+            next_job.at_notice(shared.folder, run, job, shared.say, is_stopped=signo == signal.SIGTERM)
+            return 0
+
+        _exit_with(submit)
+    return [pid]
+
+
+def _await(pids: list[int]) -> None:
+    """Wait for the processes that submit the next job."""
+    deadline = Deadline.after(SUBMIT_S)
+    while pids and deadline.left() > 0:
+        try:
+            pids = [pid for pid in pids if os.waitpid(pid, os.WNOHANG)[0] != pid]
+        except ChildProcessError:
+            return
+        time.sleep(0.01 if pids else 0.0)
+
+
+def _watch(loop: int, also: Callable[[int], None]) -> tuple[int, set[int]]:
+    """Forward signals until the loop ends; return its exit code, or minus its signal, and the signals received.
+
+    `also` gets each signal the first time.
+    """
     received: set[int] = set()
     while True:
         signo = signal.sigwaitinfo(SIGNALS).si_signo
         if signo != signal.SIGCHLD:
-            received.add(signo)
             os.kill(loop, signo)  # a child that was not waited for: its pid is not reused
+            if signo not in received:
+                received.add(signo)
+                also(signo)
             continue
         pid, status = os.waitpid(loop, os.WNOHANG)
         if pid == loop:

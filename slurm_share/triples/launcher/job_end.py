@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import time
+
 from ...core.background import BackgroundCall
 from ...core.errors import CommandError
 from ...core.records import JobStart
+from ...core.text import span_text
 from ...slurm import jobs
 from ..rules.checkpoint import JobEndTime
 
@@ -22,7 +25,8 @@ class JobEnd:
     @classmethod
     def ask(cls, job: str) -> JobEnd | None:
         """Ask for the end of a job, written as in records.Ended; None: this is no job of Slurm."""
-        return None if job.startswith("local-") else cls(JobStart.parse(job).number)
+        number = JobStart.parse(job).number
+        return None if number is None else cls(number)
 
     @property
     def is_answered(self) -> bool:
@@ -35,6 +39,13 @@ class JobEnd:
             return self._call.answer()
         except CommandError:
             return None
+
+
+def end_text(end: JobEndTime, now: float) -> str:
+    """Return the sentence on the job's end. `now`: Unix time."""
+    at = time.strftime("%H:%M:%S", time.localtime(end.ends))
+    left = f", in {span_text(end.ends - now)}" if end.ends > now else ""
+    return f"the job {'is preempted by another one and ' if end.preempted is not None else ''}ends at {at}{left}"
 
 
 def _read(job: int) -> JobEndTime | None:

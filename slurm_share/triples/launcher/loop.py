@@ -28,7 +28,7 @@ from .. import run_folder
 from ..records import ENV_ATTEMPT, ENV_TASK, ENV_TASKS, Ended, Outcome
 from ..rules import checkpoint, deal, failing, moved, outcomes, together
 from . import environment, leftovers, task_logs, task_process, time_limits
-from .job_end import JobEnd
+from .job_end import JobEnd, end_text
 from .node import blank_result, on_gpu
 from .rates import Rates
 from .slots import SlotStrategy
@@ -702,7 +702,7 @@ class Loop:
         end, self.asked_end = self.asked_end.answer(), None
         if end is None:
             return
-        self.say(checkpoint.end_text(end, time.time()))
+        self.say(end_text(end, time.time()))
         left_s = checkpoint.preemption_left_s(end, time.time())
         if self.telling is not None and left_s > GRACE_S:
             self.stopping, self.telling = Deadline.after(left_s), Deadline.after(left_s - TERM_S)

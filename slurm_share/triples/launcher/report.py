@@ -101,7 +101,10 @@ def _pieces(found: Account, results: ResultFiles, specs: Sequence[TaskSpec]) -> 
         yield b',\n "params": [\n'
         yield from _joined((msgspec.json.encode(spec.params) for spec in specs), b",\n")
         yield b"\n ]"
-    yield b',\n "seconds": %s,\n "results": [\n' % msgspec.json.encode(found.seconds)
+    yield b',\n "seconds": %s,\n "jobs": [' % msgspec.json.encode(found.seconds)
+    jobs = ({"job": job, **msgspec.to_builtins(one)} for job, one in found.jobs.items())
+    yield from _joined(msgspec.json.encode(one) for one in jobs)
+    yield b'],\n "results": [\n'
     yield from _joined(results.lines(place for place in found.places if place >= 0), b",\n")
     yield b'\n ],\n "tries": {'
     yield from _joined(b'"%d":%d' % (task, found.tries[task]) for task in found.tried_again)

@@ -32,6 +32,16 @@ _NEVER = 1e11
 """Unix time, seconds, later than any real one."""
 
 
+class JobAccount(Struct, frozen=True):
+    """The attempts of one job of a run, or of one start of it after a requeue."""
+
+    began: float
+    """Unix time at which its first task began, seconds."""
+    ended: float
+    """Unix time at which its last task ended."""
+    attempts: Mapping[Outcome, int]
+
+
 class Account(Struct, frozen=True, kw_only=True):
     """The counts of a run: summary.json without the attempts themselves."""
 
@@ -55,6 +65,8 @@ class Account(Struct, frozen=True, kw_only=True):
     """From the start of the first task to the end of the last one, added up over `starts`; None: no task began."""
     starts: int = 0
     """Number of jobs, and their requeues, that began a task. The time between them belongs to no task."""
+    jobs: Mapping[str, JobAccount] = {}
+    """`Ended.job` -> what it did, in the order of their starts."""
     places: Sequence[int]
     """For each task the place (triples/result_files.py) of the attempt that counts; -1: the task never began."""
     tries: Sequence[int]
@@ -99,6 +111,8 @@ class Tally:
         """GPU UUID, or the node of a GPU without one -> a number; 0: the attempt had no GPU."""
         self._spans: dict[str, tuple[float, float]] = {}
         """`Ended.job` -> start of its first task and end of its last one, Unix time, seconds."""
+        self._by_job: dict[str, list[int]] = {}
+        """`Ended.job` -> number of its attempts, by the number of the outcome."""
 
     def add(self, file: int, attempts: Iterable[tuple[int, Ended]]) -> None:
         """Count all attempts of one file, each with its place, in the order of the file.
@@ -110,11 +124,13 @@ class Tally:
         tries, places, files, outcomes = self._tries, self._places, self._files, self._outcomes
         starts, gpus, gpu_numbers = self._started, self._gpus, self._gpu_numbers
         job, since, until = "", _NEVER, 0.0
+        counts = [0] * (len(OUTCOME_TEXTS) + 1)
         for place, ended in attempts:
             task, started = ended.task, ended.started
             if ended.job != job:
                 self._note_span(job, since, until)
                 job, since, until = ended.job, _NEVER, 0.0
+                counts = self._by_job.setdefault(job, [0] * (len(OUTCOME_TEXTS) + 1))
             if 0 <= started < _NEVER:
                 if started < since:
                     since = started
@@ -126,6 +142,7 @@ class Tally:
             if gpu is None:
                 gpu = gpu_numbers[where] = len(gpu_numbers)
             outcome = _NUMBERS[ended.outcome]
+            counts[outcome] += 1
             count = tries[task]
             tries[task] = count + 1
             if count:
@@ -168,6 +185,11 @@ class Tally:
         first, last = self._first_gpus[task], self._gpus[task]
         return first != last and 0 not in (first, last)
 
+    def _job(self, job: str) -> JobAccount:
+        (began, ended), counts = self._spans[job], self._by_job[job]
+        attempts = {outcome: counts[number] for outcome, number in _NUMBERS.items() if counts[number]}
+        return JobAccount(round(began, 3), round(ended, 3), attempts)
+
     def account(self) -> Account:
         outcomes, tries = self._outcomes, self._tries
         failed = array(
@@ -191,6 +213,7 @@ class Tally:
             by_outcome={outcome: tasks for outcome, tasks in by_outcome.items() if tasks},
             seconds=round(sum(until - since for since, until in self._spans.values()), 3) if self._spans else None,
             starts=len(self._spans),
+            jobs={job: self._job(job) for job in sorted(self._spans, key=self._spans.__getitem__)},
             places=self._places,
             tries=tries,
         )

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import re
 import signal
-import time
 
 from msgspec import Struct
 
 from ...core import names, numbers
 from ...core.errors import UsageError, shown
-from ...core.text import did_you_mean, span_text
+from ...core.text import did_you_mean
 
 OPTION = "--checkpoint-signal"
 FORWARDED = (signal.SIGUSR1, signal.SIGUSR2)
@@ -140,13 +139,6 @@ class JobEndTime(Struct, frozen=True):
     """Its time limit, which may have been changed, or the end of the grace of a preemption."""
     preempted: int | None = None
     """When another job began to preempt it; None: it is not preempted."""
-
-
-def end_text(end: JobEndTime, now: float) -> str:
-    """Return the sentence on the job's end. `now`: Unix time."""
-    at = time.strftime("%H:%M:%S", time.localtime(end.ends))
-    left = f", in {span_text(end.ends - now)}" if end.ends > now else ""
-    return f"the job {'is preempted by another one and ' if end.preempted is not None else ''}ends at {at}{left}"
 
 
 def preemption_left_s(end: JobEndTime, now: float) -> float:

@@ -411,7 +411,7 @@ def launch_script(
         f"python={shlex.quote(python)}",
         f"run={shlex.quote(run.id)}",
     ]
-    head = "\n".join(lines) + "\n" + _SIGNALS_FIRST + _AWAITED * bool(run.after)
+    head = "\n".join(lines) + "\n" + _SIGNALS_FIRST + _BEGIN * (run.until_done is not None) + _AWAITED * bool(run.after)
     if gpus_of_job is not None:
         # Slurm 24.11 and 26.05 refuse such a step with --overlap: "Insufficient GRES available in allocation".
         return head + _BODY.replace(" --overlap \\\n", " \\\n").replace(
@@ -432,6 +432,14 @@ trap '' USR1 USR2
 _AWAITED = """
 # This run starts after others are done (--after). If they are not, this says so and ends.
 "$python" -I -X utf8 -m slurm_share.cli.main launch --awaited --run "$run" "$folder" || exit 1
+"""
+
+_BEGIN = """
+# This run submits its next job itself (--until-done). Such a job ends here if nothing is left for it to do.
+begun=0
+"$python" -I -X utf8 -m slurm_share.cli.main launch --begin --run "$run" "$folder" || begun=$?
+[ "$begun" -eq 100 ] && exit 0
+[ "$begun" -ne 0 ] && exit "$begun"
 """
 
 _STEP_GPUS_THERE = """
@@ -509,6 +517,17 @@ ended=$?
 [ "$ended" -eq 0 ] && [ "$launched" -ne 0 ] && echo "All tasks are done; srun ended with $launched."
 exit "$ended"
 """
+
+
+def asking_to_begin(script: str) -> str:
+    """Return launch.sh with the lines of --until-done, which a run may get when it is resumed."""
+    if _BEGIN in script:
+        return script
+    if _SIGNALS_FIRST not in script:
+        raise UsageError(
+            "launch.sh was written by another release of slurm-share; submit the run again for --until-done"
+        )
+    return script.replace(_SIGNALS_FIRST, _SIGNALS_FIRST + _BEGIN, 1)
 
 
 def local_script(python: str, *, is_together: bool = False) -> str:
