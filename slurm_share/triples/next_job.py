@@ -20,7 +20,7 @@ from ..core.process import Deadline
 from ..core.records import JobStart
 from ..slurm import jobs as slurm_jobs
 from ..slurm import signals, submit
-from . import queued_jobs, result_files, run_files, run_folder
+from . import chains, queued_jobs, result_files, run_files, run_folder
 from .launcher import report
 from .records import Run
 from .rules import submission, until_done
@@ -162,6 +162,7 @@ def _ensure(folder: Path, run: Run, job: int, states: Sequence[str], say: Say, *
                 run_files.note_job(folder, new, job)
             except OSError as error:
                 say(f"{folder / run_folder.JOBS} cannot be written ({error.strerror}); the queue has job {new}")
+            chains.tell_followers(folder, say)
             say(
                 f"job {new} is submitted and goes on with what is left: job {len(jobs) + 1} of at most {run.until_done}"
             )
