@@ -29,6 +29,7 @@ def attach(cls: type[Executor], folder: str) -> Executor:
     executor._set_up(exchange)
     exchange.read_results()
     executor.futures = futures
+    exchange.restarts = 1
     if exchange.futures:
         restart(exchange)
         exchange.begin_reading()

@@ -23,7 +23,7 @@ from concurrent.futures import _base
 from pathlib import Path
 from typing import Any, TypeVar
 
-from . import child, frames, links, outcome, run_folder, starting
+from . import attaching, child, frames, links, outcome, run_folder, starting
 from .dispatcher import own_place, process_start
 from .errors import InitializerFailed, NotReadable, NotStored, RunEnded
 from .frames import Call, Key, Result
@@ -39,9 +39,8 @@ BATCH_MOST = 64
 """Most calls that a node claims at once."""
 GATHER_S = 0.001
 """Seconds in which further calls join those that are about to be written."""
-CHECK_S = 10.0
-"""Seconds without a sign of life of any dispatcher until Slurm is asked whether the job still exists; then again."""
-LOCAL_CHECK_S = 0.5
+CHECK_S = 0.5
+"""Seconds between two looks at the state of the run, while calls have no result."""
 
 
 class Future(concurrent.futures.Future[T]):
@@ -114,8 +113,9 @@ class Exchange:
         self.folder, self.job, self.config = folder, job, config
         self.lock = threading.Lock()
         self.pid = os.getpid()
-        self.number = -1
-        self.file: frames.Appender | None = None
+        self.number, self.file = run_folder.new_client(folder)
+        me = {"place": own_place(), "pid": os.getpid(), "start": process_start(os.getpid())}
+        self.file.append(frames.frame(frames.OPENED, json.dumps(me).encode()))
         self.count = 0
         """Calls of this client so far."""
         self.frames = 0
@@ -142,6 +142,8 @@ class Exchange:
         """Frame of calls -> its place in the file."""
         self.restart: Callable[[Exchange], None] | None = None
         """Starts workers before the first call of a client that attached to a run without any."""
+        self.restarts = 0
+        """How often workers may be started again because they ended before they saw this client's calls."""
         _exchanges.add(self)
 
     # ---- For the executor ----
@@ -156,8 +158,6 @@ class Exchange:
             self.restart = None
         with self.lock:
             self.check_open()
-            if self.file is None:
-                self._open()
             index = self.count
             self.count += 1
         if len(arguments) >= frames.LARGE_BYTES:
@@ -188,11 +188,6 @@ class Exchange:
             raise RuntimeError("cannot schedule new futures after shutdown")
         if _is_exiting:
             raise RuntimeError("cannot schedule new futures after interpreter shutdown")
-
-    def _open(self) -> None:
-        self.number, self.file = run_folder.new_client(self.folder)
-        me = {"place": own_place(), "pid": os.getpid(), "start": process_start(os.getpid())}
-        self.file.append(frames.frame(frames.OPENED, json.dumps(me).encode()))
 
     def _begin_thread(self) -> None:
         if self.thread is None:
@@ -231,7 +226,7 @@ class Exchange:
                     del self.futures[key]
                     self._settled()
                     return True
-            if key[0] != self.number or self.file is None:
+            if key[0] != self.number:
                 return False
             number = self.where.get(key[1])
             if number is None or not self._claim(number):
@@ -281,7 +276,7 @@ class Exchange:
 
     def _calls_of(self, number: int) -> list[Call]:
         offset = self.offsets[number]
-        return frames.unpack_calls(frames.read_at(self.file.path if self.file else "", offset), self.number)
+        return frames.unpack_calls(frames.read_at(self.file.path, offset), self.number)
 
     def is_begun(self, future: Future[Any]) -> bool:
         """Return whether a node has claimed the call."""
@@ -298,8 +293,6 @@ class Exchange:
         """Tell the dispatchers how many workers have calls."""
         with self.lock:
             self.check_open()
-            if self.file is None:
-                self._open()
             self.resize_to = size
             self._begin_thread()
         self.wake()
@@ -322,7 +315,7 @@ class Exchange:
         events.watch(f"{self.folder}/{run_folder.RESULTS}")
         if events.fd >= 0:
             selector.register(events.fd, selectors.EVENT_READ)
-        delay, next_poll, next_beat, next_check = POLL_LEAST_S, 0.0, 0.0, time.monotonic() + LOCAL_CHECK_S
+        delay, next_poll, next_beat, next_check = POLL_LEAST_S, 0.0, 0.0, time.monotonic() + CHECK_S
         try:
             while True:
                 now = time.monotonic()
@@ -348,11 +341,10 @@ class Exchange:
                     next_poll = time.monotonic() + delay
                 if now >= next_beat:
                     next_beat = now + BEAT_S
-                    if self.file is not None:
-                        self.file.touch()
+                    self.file.touch()
                 if now >= next_check:
                     self._check()
-                    next_check = time.monotonic() + LOCAL_CHECK_S
+                    next_check = time.monotonic() + CHECK_S
                 if self.is_closing and not self.buffer and not self.has_closed:
                     self._close_file()
                 if (self.is_closing and not self.futures and not self.buffer) or self.broken is not None:
@@ -366,19 +358,17 @@ class Exchange:
             self.job.ending()
 
     def _close_file(self) -> None:
-        if self.has_closed or self.file is None:
-            self.has_closed = True
+        if self.has_closed:
             return
         self.has_closed = True
         try:
             self.file.append(frames.frame(frames.CLOSED, b""))
         except OSError:
             pass  # the dispatchers see that this process has ended
+        self.file.close()
 
     def _write(self) -> None:
         """Write the calls that wait, in frames of a size that spreads them over the workers."""
-        if self.file is None:
-            return
         if self.resize_to is not None:
             size, self.resize_to = self.resize_to, None
             try:
@@ -488,14 +478,16 @@ class Exchange:
             if self.beats.get(name) != changed:
                 self.beats[name] = changed
                 self.heard = now
-        is_quiet = now - self.heard > CHECK_S
-        why = self.job.ended(is_quiet=is_quiet)
+        why = self.job.ended(now - self.heard)
         if why is None:
-            if is_quiet:
-                self.heard = now
             return
         self._read()
         if not self.futures:
+            return
+        if self.restarts:
+            self.restarts -= 1
+            self.job.forget()
+            attaching.restart(self)
             return
         said = next(iter(self.ended.values()), "")
         text = f"{why} while {len(self.futures)} calls had no result"
@@ -616,8 +608,6 @@ class Executor(concurrent.futures.Executor):
         --resume`. Raises ValueError if that is not the folder of an executor, or of another Python; SubmissionFailed,
         OSError.
         """
-        from . import attaching
-
         return attaching.attach(cls, os.fspath(folder))
 
     @property

@@ -73,11 +73,18 @@ class Marks:
 
 def read_marks(folder: str) -> Iterator[tuple[int, bool, set[Key]]]:
     """Yield for each worker that had marks here: its pid, whether it lives, and the calls that it began last."""
-    for name in os.listdir(folder):
+    try:
+        names = os.listdir(folder)
+    except FileNotFoundError:
+        return
+    for name in names:
         if not name.startswith(f"{MARKS}."):
             continue
         _, pid, start = name[len(MARKS) + 1 :].split(".")
-        data = frames.read_own(f"{folder}/{name}")
+        try:
+            data = frames.read_own(f"{folder}/{name}")
+        except FileNotFoundError:
+            continue  # it has ended in order
         keys = {
             (client, index - 1)
             for client, index in (_MARK.unpack_from(data, at) for at in range(0, len(data), _MARK_BYTES))
@@ -172,6 +179,7 @@ class Dispatcher:
         """Workers that may have calls: those with a lower rank."""
         self.out: list[tuple[Peer | None, Result | None]] = []
         self.is_ending = False
+        self.end_code = 0
         self.is_stopped = False
         """True: the job ends; nothing starts any more."""
         self.broken = ""
@@ -184,6 +192,7 @@ class Dispatcher:
         self.store_since: float | None = None
         self.retry_store = 0.0
         self.place = own_place()
+        self.began = time.monotonic()
         self.waiting_for: set[int] = set()
         """Pids of the workers that have not told yet what they hold."""
         self.check_in = time.monotonic() + CHECK_IN_S
@@ -398,6 +407,8 @@ class Dispatcher:
                     peer.calls[held.key] = held
             self.waiting_for.discard(peer.pid)
             self._settle_unknown()
+            if self.is_ending:
+                peer.link.send(links.END, bytes([self.end_code]))
         elif kind == links.RETURNED:
             peer.is_asked = False
             for key in reversed(frames.unpack_keys(content)):
@@ -541,8 +552,10 @@ class Dispatcher:
         """Return whether nothing is left to do on this node, now and later."""
         if self.queue or self.unknown or self.out or any(peer.calls for peer in self.peers.values()):
             return False
-        if not self.clients or any(client.batches for client in self.clients.values()):
+        if any(client.batches for client in self.clients.values()):
             return False
+        if not self.clients:
+            return time.monotonic() - self.began > CLIENT_S
         return all(client.is_closed or self._is_gone(client) for client in self.clients.values())
 
     def _is_gone(self, client: Client) -> bool:
@@ -560,7 +573,7 @@ class Dispatcher:
 
     def end(self, code: int) -> None:
         """Let the workers end, with an exit code."""
-        self.is_ending = True
+        self.is_ending, self.end_code = True, code
         for peer in self.peers.values():
             peer.link.send(links.END, bytes([code]))
             self._watch(peer)

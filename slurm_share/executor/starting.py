@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import json
 import os
@@ -27,8 +26,12 @@ LOCAL = "local.json"
 """Where the workers of a local run are: private folder of the node, name of the start."""
 START_TRIES = 20
 """Times that a local worker that ends by itself is started again."""
+QUIET_S = 10.0
+"""Seconds without a sign of life of any dispatcher until Slurm is asked whether the job still exists."""
 ASK_S = 15.0
 """Seconds between two questions to Slurm about the job."""
+LOCAL_QUIET_S = 3.0
+"""The same for workers on this machine, where a lock says whether they live. Above the dispatchers' BEAT_S."""
 
 
 @dataclass(frozen=True)
@@ -85,18 +88,16 @@ class Job:
     """The lock of a local run whose workers another process started."""
     _asked: float = 0.0
 
-    def ended(self, *, is_quiet: bool) -> str | None:
+    def ended(self, quiet_s: float) -> str | None:
         """Return how the job ended; None: it is in the queue or runs, or that is not known now.
 
-        is_quiet: no dispatcher has given a sign of life for some time.
+        quiet_s: seconds since a dispatcher gave a sign of life.
         """
         if self.workers:
             return self._local_ended()
-        if self.lock and is_quiet and not _is_locked(self.lock):
+        if self.lock and quiet_s > LOCAL_QUIET_S and not _is_locked(self.lock):
             return "the workers on this machine ended"
-        if not is_quiet or not self.id:
-            return None
-        if time.monotonic() - self._asked < ASK_S and self._asked:
+        if quiet_s < QUIET_S or not self.id or (self._asked and time.monotonic() - self._asked < ASK_S):
             return None
         self._asked = time.monotonic()
         return job_ended(self.id)
@@ -113,6 +114,11 @@ class Job:
             self.tries += 1
             self.workers[rank] = _start_worker(self, rank)
         return None
+
+    def forget(self) -> None:
+        """Forget workers that have ended, before others are started."""
+        self.workers.clear()
+        self.lock = self.id = ""
 
     def ending(self) -> None:
         """Note that the client sends no further calls."""
@@ -164,7 +170,6 @@ def start_workers(job: Job) -> None:
     job.start = f"local.{secrets.token_hex(4)}"
     os.makedirs(f"{job.folder}/{run_folder.CLAIMS}/{job.start}", 0o700, exist_ok=True)
     job.node_folder = tempfile.mkdtemp(prefix="slurm-share-node-")
-    atexit.register(shutil.rmtree, job.node_folder, ignore_errors=True)
     frames.write_new(f"{job.folder}/{LOCAL}", json.dumps([job.node_folder, job.start]).encode())
     for rank in range(job.most_workers):
         job.workers[rank] = _start_worker(job, rank)

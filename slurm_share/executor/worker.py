@@ -23,6 +23,7 @@ import gc
 import json
 import re
 import selectors
+import shutil
 import signal
 import socket
 import struct
@@ -142,6 +143,8 @@ class Worker:
         if self.dispatcher is not None:
             self.dispatcher.close()
         self.marks.remove()
+        if self.dispatcher is not None and os.environ.get(ENV_NODE):
+            shutil.rmtree(self.node_folder, ignore_errors=True)  # made for this run alone, and its client may be gone
         if self.stop_signal:
             return EXIT_LEFT
         return self.exit_code or 0
@@ -518,6 +521,8 @@ def main(arguments: list[str]) -> int:
     try:
         worker = Worker(folder, config, private_folder(), rank, start_name())
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and os.environ.get(ENV_NODE):
+            return 0  # the last dispatcher has removed it: all is done
         sys.stderr.write(f"executor: the node's private folder cannot be used: {error}\n")
         return 1
     gc.freeze()  # children share these pages
