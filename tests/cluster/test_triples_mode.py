@@ -460,6 +460,38 @@ def test_a_run_starts_when_the_runs_before_it_are_done(cluster: Cluster) -> None
     assert made.effects() == Counter([0])
 
 
+def test_a_sweep_and_the_table_of_its_results(cluster: Cluster) -> None:
+    """Two of six settings fail; the table has what the tasks print while they run, and which setting is best."""
+    text = """#!/bin/bash
+echo "LLSUB_RESULT loss=9 got=$#"
+until [ -e go ]; do sleep 0.1; done
+[ $LLSUB_PARAM_LR != 1 ] || exit 3
+echo "LLSUB_RESULT loss=0.$((LLSUB_PARAM_LR * 10 + LLSUB_PARAM_SEED))"
+"""
+    words = ("[1,4,1]", "--sweep", "lr=3,2,1", "--sweep", "seed=0..1", "--options=-w n2")
+    made = Submitted(cluster, text, *words)
+
+    def results(*words: str) -> list[str]:
+        command = f"cd {made.home} && slurm-share results LLSUB.1 --csv {' '.join(words)}"
+        return cluster.as_user("alice", command).stdout.splitlines()
+
+    columns = ("--columns", "lr,loss,got,outcome")
+    made.wait_for(lambda: sum(line.endswith(",9,2,running") for line in results(*columns)) == 4)
+    cluster.as_user("alice", f"touch {made.home}/go", check=True)
+    assert made.wait() == "FAILED"
+    assert results("--columns", "task,lr,seed,outcome,code,loss,node") == [
+        "task,lr,seed,outcome,code,loss,node",
+        "0,3,0,done,0,0.30,n2", "1,3,1,done,0,0.31,n2", "2,2,0,done,0,0.20,n2", "3,2,1,done,0,0.21,n2",
+        "4,1,0,failed,3,9,n2", "5,1,1,failed,3,9,n2",
+    ]  # fmt: skip
+    assert results("--by", "lr", "--min", "loss", "--columns", "lr,done,loss") == ["lr,done,loss", "2,2,0.205"]
+    assert re.search(r"task 5: lr=1 seed=1 -> .*task.sh.log.5 \(exit code 3\)", made.log())
+    again = cluster.as_user("alice", f"cd {made.home} && llsub --failed LLSUB.1 --lines", check=True).stdout
+    assert again == "lr,seed\n1,0\n1,1\n"
+    log = cluster.as_user("alice", f"cd {made.home} && llsub --log LLSUB.1 lr=2,seed=1", check=True).stdout
+    assert log == "LLSUB_RESULT loss=9 got=2\nLLSUB_RESULT loss=0.21\n"
+
+
 def test_what_failed_is_named_with_its_line_and_its_log(cluster: Cluster) -> None:
     """In the job's output and at the end of --wait; its bare lines are a tasks file again."""
     lines = "#LLSUB --gpu-mem=1G\necho one\necho two; echo oh no; exit 3\n#LLSUB --gpu-mem=2G\necho three; exit 4\n"

@@ -53,7 +53,8 @@ class ResultTable(Struct, frozen=True, kw_only=True):
             return self.columns.index(column)
         except ValueError:
             hint = did_you_mean(column, self.columns, f"the columns are {', '.join(self.columns)}")
-            raise UsageError(f"there is no column {shown(column, 60) or repr('')}{hint}") from None
+            yet = "" if self.results or self.columns[0] != TASK else ", and no task has printed a result yet"
+            raise UsageError(f"there is no column {shown(column, 60) or repr('')}{yet}{hint}") from None
 
 
 def table(rows: Sequence[Row]) -> ResultTable:
@@ -199,12 +200,12 @@ def grouped(found: ResultTable, by: Sequence[str]) -> ResultTable:
 def _deviation(numbers: Sequence[float]) -> float | None:
     if len(numbers) < 2 or not all(map(math.isfinite, numbers)):
         return None
-    return _rounded(statistics.stdev(numbers))
+    return _rounded(statistics.stdev(numbers), 3)
 
 
-def _rounded(number: float) -> float:
-    """Return a number with six digits, more than a mean of measurements has."""
-    return float(f"{number:.6g}")
+def _rounded(number: float, digits: int = 6) -> float:
+    """Return a number with so many digits; six are more than a mean of measurements has."""
+    return float(f"{number:.{digits}g}")
 
 
 # ---- Text for programs ----

@@ -85,7 +85,7 @@ def test_the_best_task_is_one_that_is_done(table: ResultTable) -> None:
 def test_groups_have_the_means_of_their_done_tasks(table: ResultTable) -> None:
     found = result_table.grouped(table, ["lr"])
     assert found.columns == ("lr", "tasks", "done", "loss", "loss_sd", "seconds", "seconds_sd")
-    assert found.rows[0] == ("1e-3", 2, 2, 0.4, 0.141421, 3.0, 1.41421)
+    assert found.rows[0] == ("1e-3", 2, 2, 0.4, 0.141, 3.0, 1.41)
     assert found.rows[1] == ("1e-4", 3, 2, None, None, 2.0, 0.0)
     assert found.rows[2] == ("1e-5", 1, 0, None, None, None, None)
     assert result_table.best(found, "loss", is_most=False).rows[0][0] == "1e-3"
