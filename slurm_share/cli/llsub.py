@@ -465,6 +465,8 @@ def _triple(
     if not asked.has_tasks:
         why = "each process has one task; --tasks FILE, --sweep or --ntasks M gives it more"
         _note_ignored(arguments, why, ["distribution"])
+    if asked.pack.order == "random":
+        _note(f"--order={run.order} gives this order again")
     _note(*own_notes, *tasks.notes, *pack_options.ignored_notes(asked.pack, is_auto=triple.is_auto))
     if arguments.local:
         _note(*checkpoint.local_notes(saved_on))

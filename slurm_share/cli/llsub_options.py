@@ -142,7 +142,13 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
     add("--name", metavar="NAME", help="tasks with the same name are of one kind, also with other scripts")
     add("--oom-retries", type=_count, metavar="K", help="further attempts after out of GPU memory (default: 2)")
     add("--max-per-gpu", type=positive, metavar="K", help="most tasks on a GPU at once")
-    add("--order", choices=pack_options.ORDERS, help="order in which tasks start (default: fifo)")
+    add(
+        "--order",
+        type=_order,
+        metavar="ORDER",
+        help="order in which tasks start: fifo (as written), reversed, random[:SEED]; with --pack also short or long, "
+        "by the durations of earlier runs (default: fifo)",
+    )
     add(
         "--memory-guard",
         choices=pack_options.GUARDS,
@@ -224,7 +230,7 @@ def take_own_lines(script: Script, arguments: argparse.Namespace, *, is_auto: bo
     is_packed = is_packed or arguments.compare_sharing or bool(taken.get("compare_sharing"))
     idle = []
     for name, value in taken.items():
-        if is_packed or name not in PackOptions.__struct_fields__:
+        if is_packed or name not in PackOptions.__struct_fields__ or not pack_options.needs_pack(name, value):
             setattr(arguments, name, value)
         elif pack_options.is_written(value):
             idle.append(name)
@@ -239,6 +245,11 @@ def _as_type_error() -> Iterator[None]:
         yield
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _order(text: str) -> str:
+    with _as_type_error():
+        return pack_options.parse_order(text)
 
 
 def _pattern(text: str) -> str:

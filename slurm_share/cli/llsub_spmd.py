@@ -70,6 +70,7 @@ def with_ranks(
         "max_failures",
         "checkpoint_signal",
         "until_done",
+        "task_time",
         *PackOptions.__struct_fields__,
     )
     together.check([name for name in options if pack_options.is_written(getattr(arguments, name))], triple)

@@ -86,6 +86,8 @@ class TaskAsk(Struct, frozen=True, kw_only=True):
     """The same as a part of what a task can have on its GPU. None: not given."""
     is_half: bool = False
     """It takes half a GPU: at most two such tasks run on one."""
+    priority: int = 0
+    """Tasks with a larger number start first."""
     name: str = ""
     """The user's name for the family; empty: none."""
     submitted_s: float = 0.0

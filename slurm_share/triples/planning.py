@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from ..slurm.records import NodeKind
 from ..slurm.script import Script
 from . import overwriting, task_reading
 from .records import TASKS_MAX, Distribution, Run, Triple
-from .rules import checkpoint, failing, fitting, pack_options, packed, submission, together
+from .rules import checkpoint, deal, failing, fitting, pack_options, packed, submission, together
 from .rules.checkpoint import Checkpoint
 from .rules.fitting import NodeRequest, Sharing
 from .rules.pack_options import PackOptions
@@ -130,11 +131,6 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         )
     if script is None and asked.arguments and not is_command:
         raise UsageError("arguments after -- need a script, and there is none; write them into the commands")
-    if asked.together and asked.spec.timeout_s is not None:
-        raise UsageError(
-            "--task-time ends single tasks, but the ranks of --spmd end together; limit their job with -T, or remove "
-            "--task-time"
-        )
     _check_processes(triple)
     processes = triple.nodes * triple.per_node
     read = task_reading.read(source)
@@ -159,6 +155,7 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         other_lines=found.others,
         progress=asked.progress or "",
         rate_window_s=PackSettings().rate_window_s if asked.window_s is None else asked.window_s,
+        order=_list_order(asked.pack.order),
         spec=asked.spec if pack is None else TaskSpec(),
         pack=pack,
         checkpoint_signal=number,
@@ -178,6 +175,13 @@ def _name(asked: TaskOptions) -> str:
     if asked.tasks is None:
         return Path((asked.arguments[0].split() or [""])[0]).name or "tasks"
     return "tasks" if asked.tasks == "-" else Path(asked.tasks).name
+
+
+def _list_order(written: str | None) -> str:
+    """Return the order of the list for run.json. A random one has its seed, so that all launchers have the same."""
+    if written == deal.RANDOM:
+        return f"{deal.RANDOM}:{secrets.randbelow(10**6)}"
+    return written if written is not None and written.startswith((deal.RANDOM, deal.REVERSED)) else ""
 
 
 def _check_pack(triple: Triple, asked: TaskOptions, pack: PackRequest | None) -> None:

@@ -159,6 +159,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """Regular expression with one group, the amount of work done in a task's log (--progress)."""
     rate_window_s: float = 30.0
     """Length of a window in which the rates of tasks are measured (--window)."""
+    order: str = ""
+    """The order in which tasks of equal priority begin: `reversed`, `random:SEED`; empty: that of the list."""
     spec: TaskSpec = TaskSpec()
     """The options of tasks without their own. In a packed run, those of `pack` take its place."""
     pack: PackRequest | None = None

@@ -63,7 +63,7 @@ class BookedPolicy(Policy):
             known = sorted(seconds for seconds in map(seconds_of, waiting) if seconds is not None)
             middle = known[len(known) // 2] if known else 0.0
 
-        def key(numbered: tuple[int, WaitingView]) -> tuple[int, float, int]:
+        def key(numbered: tuple[int, WaitingView]) -> tuple[int, int, float, int]:
             position, task = numbered
             if task.after in MEMORY_ENDS:
                 rank = 0
@@ -72,10 +72,10 @@ class BookedPolicy(Policy):
             else:
                 rank = 2
             if order == "fifo":
-                return rank, 0.0, position
+                return rank, -task.ask.priority, 0.0, position
             seconds = seconds_of(task)
             seconds = middle if seconds is None else seconds
-            return rank, seconds if order == "short" else -seconds, position
+            return rank, -task.ask.priority, seconds if order == "short" else -seconds, position
 
         return [task for _, task in sorted(enumerate(waiting), key=key)]
 

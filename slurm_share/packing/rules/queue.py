@@ -32,14 +32,14 @@ SIZED_BY: frozenset[Source] = frozenset({"exact", "line", "other-gpu", "static",
 
 
 class Queue:
-    """The attempts that wait for their start, in the order of their tasks' first attempts."""
+    """The attempts that wait for their start: by priority, then in the order of their tasks' first attempts."""
 
     def __init__(self, estimates: WaitingEstimates) -> None:
         """Start with an empty queue."""
         self._estimates = estimates
         self._waiting: dict[int, Attempt] = {}
-        self._order: list[tuple[int, int]] = []
-        """(seq, task), sorted."""
+        self._order: list[tuple[int, int, int]] = []
+        """(negative priority, seq, task), sorted."""
         self._next_seq = 0
         self._floors: dict[object, tuple[int, int]] = {}
         """Result of `_same` -> the least need, and the memory that was too small, in MiB."""
@@ -57,15 +57,15 @@ class Queue:
         return len(self._order)
 
     def first(self) -> Attempt | None:
-        return self._waiting[self._order[0][1]] if self._order else None
+        return self._waiting[self._order[0][2]] if self._order else None
 
     def in_order(self) -> Iterator[Attempt]:
         """Return the waiting attempts in their order; do not change the queue meanwhile."""
-        return (self._waiting[task] for _, task in self._order)
+        return (self._waiting[task] for *_, task in self._order)
 
     def window(self, most: int) -> list[Attempt]:
         """Return the attempts that one decision considers."""
-        return [self._waiting[task] for _, task in self._order[:most]]
+        return [self._waiting[task] for *_, task in self._order[:most]]
 
     # ---- Changes ----
 
@@ -89,13 +89,13 @@ class Queue:
         """Put an attempt in its place."""
         task = attempt.ask.task
         self._waiting[task] = attempt
-        insort(self._order, (attempt.seq, task))
+        insort(self._order, (-attempt.ask.priority, attempt.seq, task))
         self.retries += attempt.after is not None
         self._views = None
 
     def remove(self, task: int) -> Attempt:
         attempt = self._waiting.pop(task)
-        del self._order[bisect_left(self._order, (attempt.seq, task))]
+        del self._order[bisect_left(self._order, (-attempt.ask.priority, attempt.seq, task))]
         self.retries -= attempt.after is not None
         self._views = None
         return attempt

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ...core.errors import StateError
@@ -35,7 +35,10 @@ class Claims:
         """
         self.folder = folder
         self.chunks = list(chunks)
+        self._order = list(range(len(self.chunks)))
+        """The numbers of the chunks in the order in which they are taken."""
         self._next = 0
+        """Place in it of the first one that may not be claimed yet."""
         self._stem = f"by-{who}"
         self._mine = folder / self._stem
         self._links = True
@@ -48,13 +51,20 @@ class Claims:
 
     def extend(self, chunks: Sequence[range]) -> None:
         """Put the chunks of added tasks at the end. Every launcher gets them in the same order."""
+        self._order += range(len(self.chunks), len(self.chunks) + len(chunks))
         self.chunks += chunks
+
+    def sort(self, priority: Callable[[range], int]) -> None:
+        """Take chunks of a higher priority first, from now on. A claim is for a number, so that any order is safe."""
+        self._order[self._next :] = sorted(
+            self._order[self._next :], key=lambda number: (-priority(self.chunks[number]), number)
+        )
 
     def take(self) -> range | None:
         """Claim and return the next unclaimed tasks; None when all are claimed. Raises StateError."""
         try:
-            while self._next < len(self.chunks):
-                number = self._next
+            while self._next < len(self._order):
+                number = self._order[self._next]
                 self._next += 1
                 if self._claim(number):
                     return self.chunks[number]
@@ -69,9 +79,10 @@ class Claims:
         Raises StateError.
         """
         try:
-            while self._next < len(self.chunks):
-                if not os.path.lexists(self.folder / str(self._next)):
-                    return self.chunks[self._next]
+            while self._next < len(self._order):
+                number = self._order[self._next]
+                if not os.path.lexists(self.folder / str(number)):
+                    return self.chunks[number]
                 self._next += 1
                 self._skip_taken()
         except OSError as error:
@@ -111,7 +122,7 @@ class Claims:
     def _skip_taken(self) -> None:
         """Skip claimed chunks by one listing of the folder. On NFS it may be old, which costs one more attempt."""
         names = {entry.name for entry in os.scandir(self.folder)}
-        while self._next < len(self.chunks) and str(self._next) in names:
+        while self._next < len(self._order) and str(self._order[self._next]) in names:
             self._next += 1
 
     def _wrong(self, error: OSError) -> StateError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
+from ...packing import TaskSpec
 from ..records import Run
 from ..rules import deal
 from .claims import Claims
@@ -22,19 +23,29 @@ class Feeder:
         ranks: range,
         done: Container[int],
         claims: Claims | None,
+        specs: Sequence[TaskSpec] = (),
     ) -> None:
-        """Prepare the tasks of `ranks`, except those that are `done`. `claims`: None, if all tasks are dealt."""
+        """Prepare the tasks of `ranks`, except those that are `done`. `claims`: None, if all tasks are dealt. `specs`:
+        of each task, if they differ; the caller appends those of added tasks."""
         is_dealt = run.distribution != "dynamic"
+        self._run = run
+        self._specs = specs
+        self._first = deal.order_of(run, specs, 0, run.first_tasks)
+        """Place -> task, of the tasks with which the run was submitted."""
+        self._added: dict[int, int] = {}
+        """The same of added tasks that are not in their places."""
         self._done = done
         self._claims = claims
         self._own: Mapping[int, Iterator[int]] = (
-            {rank: iter(deal.tasks_of(run, rank)) for rank in ranks} if is_dealt else {}
+            {rank: iter(self._ordered(deal.tasks_of(run, rank))) for rank in ranks} if is_dealt else {}
         )
         self._claimed: deque[int] = deque()
         self._dealt = 0
         self._total = (
             sum(1 for rank in ranks for task in deal.tasks_of(run, rank) if task not in done) if is_dealt else None
         )
+        if claims is not None and deal.has_priorities(specs, 0, run.first_tasks):
+            claims.sort(self._priority)
         self.closed = False
         """True: nothing starts any more."""
 
@@ -47,8 +58,30 @@ class Feeder:
         """Put the chunks of added tasks at the end of the queue. `make` makes the queue if there is none."""
         if self._claims is None:
             self._claims = make()
-        if self._claims is not None:
-            self._claims.extend(chunks)
+        if self._claims is None or not chunks:
+            return
+        first, count = chunks[0].start, chunks[-1].stop - chunks[0].start
+        order = deal.order_of(self._run, self._specs, first, count)
+        self._added |= {place: task for place, task in enumerate(order, first) if place != task}
+        self._claims.extend(chunks)
+        if deal.has_priorities(self._specs, 0, first + count):
+            self._claims.sort(self._priority)
+
+    def _ordered(self, tasks: range) -> Sequence[int]:
+        """Return the tasks of a process in the order of the run."""
+        return (
+            tasks
+            if isinstance(self._first, range) and self._first.step == 1
+            else [task for task in self._first if task in tasks]
+        )
+
+    def _task(self, place: int) -> int:
+        """Return the task at a place of the list."""
+        return self._first[place] if place < len(self._first) else self._added.get(place, place)
+
+    def _priority(self, chunk: range) -> int:
+        """Return the highest priority of a chunk: that of its first task."""
+        return self._specs[self._task(chunk.start)].priority if self._specs else 0
 
     def take(self, rank: int | None = None) -> int | None:
         """Return a task that has not begun; None: there is none now. Raises StateError.
@@ -76,7 +109,7 @@ class Feeder:
             chunk = self._claims.peek()
             if chunk is None:
                 return None
-            task = next((task for task in chunk if task not in self._done), None)
+            task = next((task for task in map(self._task, chunk) if task not in self._done), None)
             if task is not None:
                 return task
             self._claim()
@@ -94,7 +127,7 @@ class Feeder:
     def _claim(self) -> bool:
         """Claim the next tasks of the shared queue; return False if there are none."""
         chunk = None if self._claims is None else self._claims.take()
-        self._claimed.extend(task for task in chunk or () if task not in self._done)
+        self._claimed.extend(task for task in map(self._task, chunk or ()) if task not in self._done)
         return chunk is not None
 
     def left(self) -> int | None:

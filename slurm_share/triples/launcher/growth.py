@@ -76,7 +76,8 @@ class Growth:
 
     def _feed(self, feeder: Feeder, entry: added_tasks.Entry) -> None:
         if entry.head.tasks:
-            feeder.extend(deal.added_chunks(self.run, entry.head.first, entry.head.tasks), self._make_claims)
+            chunks = deal.added_chunks(self.run, entry.head.first, entry.head.tasks, self._specs)
+            feeder.extend(chunks, self._make_claims)
 
     def _make_claims(self) -> Claims:
         return Claims(self._queue, f"{self._node.name}-{os.getpid()}", ())

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
@@ -29,7 +29,7 @@ from ...core.records import JobStart
 from ...core.settings import Settings
 from ...core.text import fold
 from ...node import descendants
-from ...packing import EndFacts, EventLog, Progress, classify
+from ...packing import EndFacts, EventLog, Progress, TaskSpec, classify
 from .. import result_files, run_folder
 from ..kept_script import ScriptChoice
 from ..records import Run
@@ -90,7 +90,8 @@ def launch_node(
                 nodes.tell_failed(run, folder, environ, "its launcher was told to end")
                 return 1
             table = Table(len(node.workers))
-            feeder = Feeder(run, range(node.first_rank, node.last_rank + 1), done, _claims(run, folder, node))
+            ranks = range(node.first_rank, node.last_rank + 1)
+            feeder = Feeder(run, ranks, done, _claims(run, folder, node, specs), specs)
             growth = Growth(run, folder, node, lines, specs)
             growth.begin(feeder)
             shared = LauncherState(
@@ -250,10 +251,10 @@ def _go_to(run: Run, node: Node) -> None:
         ) from error
 
 
-def _claims(run: Run, folder: Path, node: Node) -> Claims | None:
+def _claims(run: Run, folder: Path, node: Node, specs: Sequence[TaskSpec]) -> Claims | None:
     if run.distribution != "dynamic":
         return None
-    return Claims(folder / run_folder.QUEUE / node.job, f"{node.name}-{os.getpid()}", deal.chunks_of(run))
+    return Claims(folder / run_folder.QUEUE / node.job, f"{node.name}-{os.getpid()}", deal.chunks_of(run, specs))
 
 
 def _stay_with(guard: int) -> None:

@@ -107,10 +107,8 @@ class Loop:
             from .packed import PackStrategy  # imported here: other runs start faster without it
 
             self.strategy = PackStrategy(shared)
-        self.limits: TimeLimits | None = None
+        self.limits = self._find_limits()
         """None: no task has a time limit."""
-        if time_limits.has_limits(run, shared.specs):
-            self.limits = TimeLimits(run, shared.specs, self._tell_to_save, shared.say)
         self.ranks: RankGroup | None = None
         """None: the run has no ranks that send messages."""
         if shared.rendezvous is not None:
@@ -225,9 +223,17 @@ class Loop:
     def _look_for_added(self) -> None:
         """Take in the tasks that were added to the run."""
         try:
-            self.growth.look(self.feeder)
+            if self.growth.look(self.feeder) and self.limits is None:
+                self.limits = self._find_limits()
         except StateError as error:
             self._close(f"{error}; no further task starts on {self.node.name}")
+
+    def _find_limits(self) -> TimeLimits | None:
+        """Return the time limits of the tasks; None: there are none, so that none is looked at."""
+        run, specs = self.run, self.shared.specs
+        if not time_limits.has_limits(run, specs):
+            return None
+        return TimeLimits(run, specs, self._tell_to_save, self.say)
 
     def _is_waiting(self) -> bool:
         """Return whether something may still start or be done although no task runs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import msgspec
@@ -59,18 +60,45 @@ def noun(run: Run) -> str:
     return "rank" if run.task_kind == "rank" and run.tasks == run.processes else "task"
 
 
-def chunks_of(run: Run) -> tuple[range, ...]:
-    """Return the chunks of a run with dynamic distribution, without those of added tasks."""
-    return chunks(run.first_tasks, run.processes, _most(run))
+REVERSED, RANDOM = "reversed", "random"
+"""Values of --order besides `fifo`; `random:SEED` in run.json."""
 
 
-def added_chunks(run: Run, first: int, count: int) -> tuple[range, ...]:
+def order_of(run: Run, specs: Sequence[TaskSpec], first: int, count: int) -> Sequence[int]:
+    """Return `count` tasks of a list from `first` on in the order in which they begin: higher priorities first.
+
+    Of equal priorities, as --order says. Every launcher computes the same order. `specs`: of each task, or empty.
+    """
+    tasks: Sequence[int] = range(first, first + count)
+    if run.order == REVERSED:
+        tasks = tasks[::-1]
+    elif run.order:
+        tasks = list(tasks)
+        random.Random(f"{run.order} {first}").shuffle(tasks)
+    if has_priorities(specs, first, count):
+        tasks = sorted(tasks, key=lambda task: -specs[task].priority)
+    return tasks
+
+
+def has_priorities(specs: Sequence[TaskSpec], first: int, count: int) -> bool:
+    """Return whether tasks of a list differ in priority, or differ from the 0 of those without."""
+    return any(spec.priority for spec in specs[first : first + count])
+
+
+def chunks_of(run: Run, specs: Sequence[TaskSpec] = ()) -> tuple[range, ...]:
+    """Return the chunks of a run with dynamic distribution, without those of added tasks.
+
+    A chunk is a range of places in `order_of`.
+    """
+    return added_chunks(run, 0, run.first_tasks, specs)
+
+
+def added_chunks(run: Run, first: int, count: int, specs: Sequence[TaskSpec] = ()) -> tuple[range, ...]:
     """Return the chunks of tasks that were added together, which follow those before them in every distribution."""
-    return tuple(range(first + one.start, first + one.stop) for one in chunks(count, run.processes, _most(run)))
-
-
-def _most(run: Run) -> int:
-    return CHUNK_MAX if run.pack is None else PACKED_CHUNK_MAX
+    # Small chunks keep nodes from taking many tasks of a high priority while others begin with lower ones.
+    is_small = run.pack is not None or has_priorities(specs, first, count)
+    found = chunks(count, run.processes, PACKED_CHUNK_MAX if is_small else CHUNK_MAX)
+    return tuple(range(first + one.start, first + one.stop) for one in found)
 
 
 def chunks(tasks: int, processes: int, most: int = CHUNK_MAX) -> tuple[range, ...]:
@@ -111,6 +139,7 @@ def ask_of(spec: TaskSpec, task: int, key: TaskKey | None, submitted_s: float = 
         gpu_mem_mib=spec.gpu_mem_mib,
         gpu_mem_percent=percent,
         is_half=spec.is_half,
+        priority=spec.priority,
         name=spec.name,
         submitted_s=submitted_s,
         key=key,

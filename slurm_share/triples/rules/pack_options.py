@@ -16,7 +16,9 @@ from ...share import option as share_option
 
 Estimates = Literal["history", "static", "probe", "none"]
 Hang = Literal["say", "kill"]
-ORDERS: tuple[Order, ...] = get_args(Order)
+BY_DURATION: tuple[Order, ...] = ("short", "long")
+"""Orders by the durations of earlier runs, which only packed runs record."""
+ORDERS = (*get_args(Order), "reversed", "random")
 GUARDS: tuple[Guard, ...] = get_args(Guard)
 ESTIMATES: tuple[Estimates, ...] = get_args(Estimates)
 UNDOS: tuple[Undo, ...] = get_args(Undo)
@@ -53,7 +55,8 @@ class PackOptions(Struct, frozen=True, kw_only=True):
     name: str | None = None
     oom_retries: int | None = None
     max_per_gpu: int | None = None
-    order: Order | None = None
+    order: str | None = None
+    """One of ORDERS, which needs no --pack if it is not by duration."""
     memory_guard: Guard | None = None
     estimate: Estimates | None = None
     hang: Hang | None = None
@@ -66,8 +69,27 @@ class PackOptions(Struct, frozen=True, kw_only=True):
         if self.pack is not None or self.compare_sharing:
             return ()
         return tuple(
-            f"--{name.replace('_', '-')}" for name in self.__struct_fields__ if is_written(getattr(self, name))
+            f"--{name.replace('_', '-')}" if name != "order" else f"--order={self.order}"
+            for name in self.__struct_fields__
+            if needs_pack(name, getattr(self, name))
         )
+
+
+def needs_pack(name: str, value: object) -> bool:
+    """Return whether a field of PackOptions is written and has an effect with --pack only."""
+    return is_written(value) and (name != "order" or value in BY_DURATION)
+
+
+def parse_order(text: str) -> str:
+    """Return the value of --order. Raises UsageError."""
+    word, colon, seed = text.partition(":")
+    if word not in ORDERS or (colon and (word != "random" or numbers.whole(seed) is None)):
+        hint = did_you_mean(word, ORDERS)
+        raise UsageError(
+            f"--order={shown(text)}: the orders are fifo (as written), reversed, random, random:SEED with a whole "
+            f"number, and with --pack short and long{hint}"
+        )
+    return text
 
 
 def is_written(value: object) -> bool:
@@ -99,7 +121,8 @@ def request(written: PackOptions, retries: int, *, is_auto: bool = False) -> Pac
         guard=written.memory_guard or settings.guard,
     )
     if settings.policy in BOOKING:
-        settings = replace(settings, order=written.order or settings.order)
+        by_duration = next((one for one in BY_DURATION if one == written.order), settings.order)
+        settings = replace(settings, order=by_duration)
     if is_tuned or written.compare_sharing:
         settings = replace(settings, patience_s=EQUAL_PATIENCE_S)
     if written.oom_retries is not None:
@@ -149,7 +172,7 @@ def ignored_notes(written: PackOptions, *, is_auto: bool = False) -> list[str]:
         if conditions and policy not in _HAVE_CONDITIONS:
             known = ", ".join(name for name in POLICIES if name in _HAVE_CONDITIONS)
             notes.append(f"--pack={written.pack}: {','.join(conditions)} ignored: only {known} have conditions")
-    if policy not in BOOKING and written.order not in (None, "fifo"):
+    if policy not in BOOKING and written.order in BY_DURATION:
         notes.append(
             f"--order={written.order} ignored: {policy} starts the tasks in the order of the file; --pack has it"
         )

@@ -283,7 +283,7 @@ def test_sizes_in_a_script_do_not_hinder_a_plain_triple(here: Path, capsys: pyte
         ("--gpumem=9G", "--gpumem=9G is not an option of such a line; did you mean --gpu-mem?"),
         ("--partition=x", "--partition=x is not an option of such a line; the options are --tasks"),
         ("nonsense", "nonsense is not an option of such a line"),
-        ("--order=random", "invalid choice: 'random'"),
+        ("--order=random:x", "the orders are fifo"),
         ("--retries=-1", "it must be 0 or more, and -1 is less"),
         ("--gpu-mem", "expected one argument"),
         ("--gpu-mem='9G", "No closing quotation"),

@@ -2,6 +2,7 @@
 
 import pytest
 
+from slurm_share.packing import TaskSpec
 from slurm_share.triples.launcher.claims import Claims
 from slurm_share.triples.launcher.feeder import Feeder
 from slurm_share.triples.records import Run
@@ -64,3 +65,63 @@ def test_a_look_at_the_next_task_of_a_shared_queue_claims_nothing(tmp_path):
     assert (first.peek(), second.peek(), first.peek()) == (2, 2, 2)
     assert (second.take(), first.peek(), first.take(), second.peek()) == (2, 3, 3, 4)
     assert [first.take(), first.take(), first.take(), first.peek(), second.peek()] == [4, 5, None, None, None]
+
+
+# ---- Order and priority ----
+
+
+def specs_of(*priorities):
+    return [TaskSpec(priority=priority) for priority in priorities]
+
+
+def rest(feeder):
+    found = []
+    while (task := feeder.take()) is not None:
+        found.append(task)
+    return found
+
+
+def queued(run, folder, specs=(), name="n0"):
+    return Feeder(run, range(run.processes), {2}, Claims(folder, name, deal.chunks_of(run, specs)), specs)
+
+
+def test_higher_priorities_begin_first_and_equal_ones_as_written_or_as_the_order_says(tmp_path):
+    specs = specs_of(0, 5, 9, -1, 5, 0)
+    assert rest(queued(a_run(6, 2, distribution="dynamic"), tmp_path / "a", specs)) == [1, 4, 0, 5, 3]
+    reverse = a_run(6, 2, distribution="dynamic", order="reversed")
+    assert rest(queued(reverse, tmp_path / "b", specs)) == [4, 1, 5, 0, 3]
+    assert rest(queued(reverse, tmp_path / "c")) == [5, 4, 3, 1, 0]
+    cyclic = a_run(6, 2, distribution="cyclic")
+    assert everything(Feeder(cyclic, range(2), set(), None, specs), [0]) == [(0, 2), (0, 4), (0, 0)]
+
+
+def test_every_launcher_has_the_same_random_order_and_another_seed_another_one(tmp_path):
+    run = a_run(200, 4, distribution="dynamic", order="random:7")
+    nodes = [queued(run, tmp_path / "q", name=f"n{n}") for n in range(2)]
+    found = []
+    while turn := [task for one in nodes if (task := one.take()) is not None]:
+        found += turn
+    assert sorted(found) == [task for task in range(200) if task != 2]
+    orders = [list(deal.order_of(a_run(200, 4, order=f"random:{seed}"), (), 0, 200)) for seed in (7, 7, 8)]
+    assert orders[0] == orders[1] != orders[2]
+    assert sorted(orders[0]) == list(range(200))
+
+
+def test_nodes_begin_with_the_highest_priorities_whoever_of_them_comes_first(tmp_path):
+    run = a_run(64, 2, distribution="dynamic")
+    specs = specs_of(*range(64))
+    nodes = [queued(run, tmp_path / "q", specs, f"n{n}") for n in range(2)]
+    first = [one.take() for one in nodes for _ in range(8)]
+    assert set(first) == set(range(48, 64))
+
+
+def test_added_tasks_of_a_higher_priority_go_before_what_no_node_has_taken(tmp_path):
+    run = a_run(40, 2, distribution="dynamic")
+    specs = []
+    feeder = queued(run, tmp_path / "q", specs)
+    begun = [feeder.take() for _ in range(2)]
+    specs += [TaskSpec()] * 40 + specs_of(0, 3, 7)
+    feeder.extend(deal.added_chunks(run, 40, 3, specs), lambda: None)
+    found = begun + rest(feeder)
+    assert sorted(found) == [task for task in range(43) if task != 2]
+    assert found.index(42) < found.index(41) < found.index(39) < found.index(40)

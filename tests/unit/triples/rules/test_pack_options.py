@@ -34,12 +34,12 @@ def test_each_option_reaches_the_request() -> None:
     ("option", "value"),
     [
         ("gpu_mem", "6G"), ("gpus_per_task", 1), ("name", "a"), ("oom_retries", 0), ("max_per_gpu", 1),
-        ("order", "fifo"), ("memory_guard", "soft"), ("estimate", "history"), ("hang", "say"), ("undo", "off"),
+        ("order", "long"), ("memory_guard", "soft"), ("estimate", "history"), ("hang", "say"), ("undo", "off"),
         ("keep_going", True),
     ],
 )  # fmt: skip
 def test_an_option_without_pack_is_refused_by_name(option: str, value: object) -> None:
-    name = "--" + option.replace("_", "-")
+    name = f"--{option.replace('_', '-')}" + (f"={value}" if option == "order" else "")
     with pytest.raises(UsageError, match=f"{name} needs --pack; write --pack too"):
         pack_options.request(PackOptions(**{option: value}), retries=0)  # type: ignore[arg-type]
 
@@ -188,3 +188,17 @@ def test_any_text_is_a_policy_or_a_sentence(text: str) -> None:
     else:
         return
     assert said.isprintable()
+
+
+def test_orders_that_need_no_durations_need_no_pack() -> None:
+    for order in ("fifo", "reversed", "random", "random:12"):
+        assert pack_options.request(PackOptions(order=pack_options.parse_order(order)), 0) is None
+    packed = pack_options.request(PackOptions(pack="gain", order="reversed"), 0)
+    assert packed is not None
+    assert packed.settings.order == "fifo"
+
+
+@pytest.mark.parametrize("text", ["", "largest", "random:", "random:x", "random:-1", "fifo:3", "long:1", "Random"])
+def test_another_order_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="the orders are fifo"):
+        pack_options.parse_order(text)
