@@ -62,6 +62,13 @@ examples
   llsub ./train.sh [1,8] --tasks files.txt
                                     train.sh LINE for every line, 8 at a time
   llsub [1,16] --tasks cmds.txt     the command in each line, 16 at a time
+  llsub ./train.py [1,8] --sweep lr=1e-3,1e-4 --sweep seed=0..9
+                                    20 tasks: train.py --lr=1e-3 --seed=0, ...;
+                                    or ... -- --rate={{lr}} {{seed}}; then
+                                    slurm-share results LLSUB.3 --min loss
+  llsub ./train.py [1,8] --tasks table.csv
+                                    a task for each row; the first names the
+                                    parameters
   llsub ./sim.sh [4,48,1] --ntasks 100000 -- -v
                                     sim.sh -v, 100000 times
                                     ({ENV_TASK}=0 to 99999)
@@ -81,7 +88,7 @@ examples
                                     runs; valid with the options of --resume
   llsub --failed LLSUB.3 --lines    the lines that failed, for another --tasks;
                                     without --lines: with logs and last lines
-  llsub --log LLSUB.3 776           the log of task 776
+  llsub --log LLSUB.3 776           the log of task 776, or lr=1e-3,seed=4
   llsub ./job.sh -s 4 -g volta:1    without a triple: an ordinary job with
                                     4 cores and a GPU
   llsub -i                          a shell on a core; -i full: on a whole node
@@ -99,17 +106,43 @@ exit codes
 """
 
 
+FIRST_EPILOG = f"""\
+the triple
+  [NODES,PROCESSES_PER_NODE,THREADS_PER_PROCESS] or [NODES,PROCESSES_PER_NODE],
+  without blanks; in zsh in quotes: '[1,8,5]'. Each process has its own cores,
+  GPU and log; the job gets whole nodes.
+
+examples
+  llsub ./train.sh [1,8,5]          8 processes on one node, 5 threads each
+  llsub ./train.sh [1,8] --tasks files.txt
+                                    train.sh LINE for every line, 8 at a time
+  llsub ./train.py [1,8] --sweep lr=1e-3,1e-4 --sweep seed=0..9
+                                    train.py --lr=1e-3 --seed=0, and so on;
+                                    slurm-share results shows which is best
+  llsub ./sim.sh [4,48,1] --ntasks 100000
+                                    sim.sh 100000 times ({ENV_TASK}=0 to 99999)
+  llsub [1,auto,4] --pack --tasks mix.txt
+                                    commands of different sizes, each on a GPU
+                                    with room for it, as many at once as fit
+  llsub ./job.sh -s 4 -g volta:1    without a triple: an ordinary job
+
+  Every option, more examples, exit codes: llsub --help-all
+"""
+
+
 class _LlsubParser(Parser):
     shows_all = False
     """Show every option, in full; else what people use (`llsub_options.FIRST_PAGE`)."""
 
     def format_help(self) -> str:
-        written = [(action, action.help) for action in self._actions]
+        written, epilog = [(action, action.help) for action in self._actions], self.epilog
         try:
+            self.epilog = epilog if self.shows_all else FIRST_EPILOG
             for action, text in written if not self.shows_all else ():
                 action.help = llsub_options.FIRST_PAGE.get((action.option_strings or [""])[-1], text)
             return super().format_help()
         finally:
+            self.epilog = epilog
             for action, text in written:
                 action.help = text
 

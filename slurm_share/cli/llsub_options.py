@@ -32,11 +32,34 @@ DRY_RUNS = ("short", "script")
 TASK_OPTIONS = ("task-time",)
 """Options of each task that need no --pack; an `#LLSUB` line of a tasks file has them too."""
 FIRST_PAGE: dict[str, str] = {
+    "--options": "further options of sbatch, quoted as one argument",
+    "--share-gpu": "such as mem=8G: the memory of each process; N: processes on a GPU",
+    "--tasks": "a task for each line: an argument of SCRIPT, or without SCRIPT a command for bash; FILE.csv: its "
+    "columns are parameters",
+    "--sweep": "a task for each value, such as lr=1e-3,1e-4 or seed=0..9, and for each combination of several "
+    "--sweep",
+    "--ntasks": "run the script M times",
+    "--max-failures": "start no further tasks once so many have failed",
+    "--progress": r"progress in a task's log, such as 'step (\d+)'",
+    "--checkpoint-signal": "signal on which tasks save their state and end, such as USR1@120",
+    "--task-time": "end a task that runs longer, such as 10m",
+    "--until-done": "submit the next job of the run until all tasks are done",
     "--pack": "start each task on a GPU with room for it; P of the triple may then be auto",
+    "--gpu-mem": "GPU memory of a task, such as 6G or 25%% (default: learned)",
+    "--spmd": "run ranks of one program, which send messages to each other",
+    "--dry-run": "show the submission, but create and submit nothing",
+    "--wait": "submit, then watch; exit 0 if all tasks are done",
+    "--after": "start when all tasks of that run are done",
+    "--add": "add the tasks of --tasks or --sweep to a run, also while it runs",
+    "--watch": "watch a run (default: the newest)",
+    "--failed": "print the failed tasks of a run; --lines: for another --tasks",
+    "--log": "print the log of a task: 776 or lr=1e-3,seed=4",
     **dict.fromkeys(
         (
-            "--window", "--no-bind", "--order", "--memory-guard", "--estimate", "--hang", "--undo", "--keep-going",
-            "--env", "--script", "--parsable",
+            "--constraint", "--qos", "--reservation", "--account", "--zip", "--distribution", "--logs", "--window",
+            "--no-bind", "--gpus-per-task", "--name", "--oom-retries", "--max-per-gpu", "--order", "--memory-guard",
+            "--estimate", "--compare-sharing", "--hang", "--undo", "--keep-going", "--env", "--script", "--parsable",
+            "--lines",
         ),
         argparse.SUPPRESS,
     ),

@@ -624,6 +624,9 @@ def test_help_shows_what_people_use_and_help_all_every_option(capsys: pytest.Cap
     every = capsys.readouterr().out
     for word in ("--pack [POLICY]", "--gpu-mem SIZE", "--help-all"):
         assert word in first
+    assert len(first.splitlines()) <= 100  # a page, in 80 columns
+    for word in ("--sweep", "--task-time", "--add", "--after", "--until-done"):
+        assert f"\n  {word} " in first
     for word in ("--undo {", "--memory-guard {", "smact_max", "magm", "--env {"):
         assert word not in first
         assert word in every
