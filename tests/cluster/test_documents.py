@@ -81,11 +81,13 @@ STAYS = r"llload-tui.*|llload .*--watch.*"
 """Needs a terminal until somebody presses q."""
 HOME = {
     "train.sh": "#!/bin/bash\ntrue\n",
+    "train.py": "#!/usr/bin/env python3\n",
     "task.sh": "#!/bin/bash\ntrue\n",
     "sim.sh": "#!/bin/bash\ntrue\n",
     "map.sh": '#!/bin/bash\ncp "$1" "$2"\n',
     "reduce.sh": '#!/bin/bash\ncat "$1"/* > "$2"\n',
     "files.txt": "a\nb\nc\n",
+    "table.csv": "lr,seed\n1e-3,0\n",
     "mix.txt": "true\n#LLSUB --gpu-mem=2G\nsleep 1\n",
     "IN/one": "1\n",
     "IN/two": "2\n",
