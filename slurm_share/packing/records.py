@@ -394,6 +394,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     """Host memory that it needs; None: not given."""
     params: dict[str, str] = {}
     """Parameters of the task, name -> value: of --sweep, or of a table of tasks. Empty: it has none."""
+    after: tuple[str, ...] = ()
+    """Names of tasks that have to be done before it starts."""
 
 
 class PackRequest(Struct, frozen=True, kw_only=True):

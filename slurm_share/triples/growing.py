@@ -85,7 +85,7 @@ def read_tasks(
         raise UsageError(f"--add {run_folder.typed(folder)} needs the tasks: write {what}")
     if not has_parameters:
         check_kind(folder, run, has_lines=tasks is not None)
-        return Tasks() if tasks is None else parse(run, script_reader.read_task_bytes(tasks), tasks)
+        return Tasks() if tasks is None else parse(folder, run, script_reader.read_task_bytes(tasks), tasks)
     if not (run.command or tasks is not None or arguments):
         raise UsageError(
             f"the tasks of {folder.name} are the lines of a file: write --tasks FILE with commands, in which {{NAME}} "
@@ -112,14 +112,17 @@ def check_kind(folder: Path, run: Run, *, has_lines: bool) -> None:
         raise UsageError(f"the tasks of {folder.name} are the lines of a file: write --tasks FILE instead of --ntasks")
 
 
-def parse(run: Run, data: bytes, tasks: str) -> Tasks:
+def parse(folder: Path, run: Run, data: bytes, tasks: str) -> Tasks:
     """Return the tasks in the contents of a file. Raises UsageError."""
+    is_json = tasks.endswith(task_files.JSON_ENDING)
+    known = {spec.name for spec in run_folder.read_specs(folder, run) if spec.name} if is_json else ()
     return task_files.parse(
         data,
         f"--tasks {'standard input' if tasks == '-' else tasks}",
         deal.base_spec(run),
-        is_json=tasks.endswith(task_files.JSON_ENDING),
+        is_json=is_json,
         is_packed=run.pack is not None,
+        known=known,
     )
 
 

@@ -246,3 +246,5 @@ class Ended(Struct, frozen=True, kw_only=True):
     cpu_seconds: float | None = None
     why: str = ""
     """Reason of an outcome other than done."""
+    again: bool | UnsetType = UNSET
+    """True: the launcher tries the task again."""

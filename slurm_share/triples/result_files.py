@@ -167,6 +167,30 @@ class ResultFiles:
         return _decode(next(self.lines([place])))
 
 
+class ResultFollower:
+    """Reads the results of one start of a job as they come."""
+
+    def __init__(self, logs: Path, job: str) -> None:
+        """Read nothing yet. `logs`: the folder of the nodes' folders. `job`: as in records.Ended."""
+        self._logs, self._job = logs, job
+        self._offsets: dict[Path, int] = {}
+
+    def read(self) -> Iterator[Ended]:
+        """Yield the attempts that have ended since the last call; a file that cannot be read is tried again."""
+        for file in sorted(self._logs.glob(f"p*_*/{run_folder.RESULTS}")):
+            while True:
+                start = self._offsets.get(file, 0)
+                try:
+                    data = run_folder.read_part(file, BLOCK_BYTES, start)
+                except OSError:
+                    break
+                end = data.rfind(b"\n") + 1
+                if not end:
+                    break
+                self._offsets[file] = start + end
+                yield from (ended for ended in run_folder.parse_results(data[:end]) if ended.job == self._job)
+
+
 class DoneTasks:
     """The set of tasks that are done, with a byte for each task of the run."""
 

@@ -410,6 +410,29 @@ def test_tasks_that_are_added_are_done_once(cluster: Cluster) -> None:
     assert all(count == 1 for task, count in made.effects().items() if task >= 4), "none of these ran at the kill"
 
 
+@pytest.mark.parametrize("pack", [(), ("--pack",)], ids=["plain", "packed"])
+def test_tasks_wait_for_tasks_of_other_nodes(cluster: Cluster, pack: tuple[str, ...]) -> None:
+    tasks = [
+        {"run": "cat part.* >all", "after": "part"},
+        *({"run": f"sleep 1; hostname >part.{number}", "name": "part"} for number in range(4)),
+        {"run": "[ -e good ]", "name": "bad"},
+        *({"run": f"touch never.{number}", "after": ["bad"], "name": "never"} for number in range(3)),
+        {"run": "touch last", "after": ["part", "never"]},
+    ]
+    files = {"t.jsonl": "".join(json.dumps(task) + "\n" for task in tasks)}
+    made = Submitted(cluster, "#!/bin/bash\neval $1\n", "[2,2,1]", "--tasks", "t.jsonl", *pack, files=files)
+    assert made.wait() == "FAILED", made.log()
+    outcomes = {task: [one.outcome for one in tried] for task, tried in made.attempts().items()}
+    assert outcomes == {task: ["done"] for task in range(5)} | {5: ["failed"]} | {
+        task: ["given up"] for task in range(6, 10)
+    }
+    assert len(set(cluster.as_user("alice", f"cat {made.home}/all").stdout.split())) == 2, "all four, of both nodes"
+    assert "it needs task 5 (bad), which failed (exit code 1)" in made.log()
+    cluster.as_user("alice", f"touch {made.home}/good", check=True)
+    made.resume()
+    assert made.wait() == "COMPLETED", made.log()
+
+
 def test_a_run_starts_when_the_runs_before_it_are_done(cluster: Cluster) -> None:
     """Also by later jobs of theirs, and if its own job starts too early; a run that failed ends it with a sentence."""
     script = "#!/bin/bash\nuntil [ -e go$1 ]; do sleep 0.1; done; [ -e ok$1 ]\n"

@@ -89,12 +89,19 @@ class Claims:
             raise self._wrong(error) from error
         return None
 
+    def take_task(self, task: int) -> bool:
+        """Claim a task that waited for others, and return True; False: another launcher has it. Raises StateError."""
+        try:
+            return self._claim(f"task.{task}")
+        except OSError as error:
+            raise self._wrong(error) from error
+
     def _make_mine(self) -> None:
         self._mine = self.folder / f"{self._stem}.{self._files}"
         self._files += 1
         os.close(os.open(self._mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
 
-    def _claim(self, number: int) -> bool:
+    def _claim(self, number: int | str) -> bool:
         target = self.folder / str(number)
         if not self._links:
             return self._claim_by_folder(target)

@@ -9,6 +9,17 @@ from ...packing import TaskSpec
 from ..records import Run
 from ..rules import deal
 from .claims import Claims
+from .need_queue import NeedQueue
+
+
+class _Either:
+    """The tasks that are in one of two containers."""
+
+    def __init__(self, one: Container[int], other: Container[int]) -> None:
+        self._one, self._other = one, other
+
+    def __contains__(self, task: object) -> bool:
+        return task in self._one or task in self._other
 
 
 class Feeder:
@@ -24,6 +35,7 @@ class Feeder:
         done: Container[int],
         claims: Claims | None,
         specs: Sequence[TaskSpec] = (),
+        needs: NeedQueue | None = None,
     ) -> None:
         """Prepare the tasks of `ranks`, except those that are `done`. `claims`: None, if all tasks are dealt. `specs`:
         of each task, if they differ; the caller appends those of added tasks."""
@@ -34,15 +46,19 @@ class Feeder:
         """Place -> task, of the tasks with which the run was submitted."""
         self._added: dict[int, int] = {}
         """The same of added tasks that are not in their places."""
-        self._done = done
         self._claims = claims
+        self.needs = needs
+        """The tasks that wait for others; None: the run has none."""
+        self._done = done if needs is None else _Either(done, needs)
         self._own: Mapping[int, Iterator[int]] = (
             {rank: iter(self._ordered(deal.tasks_of(run, rank))) for rank in ranks} if is_dealt else {}
         )
         self._claimed: deque[int] = deque()
         self._dealt = 0
         self._total = (
-            sum(1 for rank in ranks for task in deal.tasks_of(run, rank) if task not in done) if is_dealt else None
+            sum(1 for rank in ranks for task in deal.tasks_of(run, rank) if task not in self._done)
+            if is_dealt
+            else None
         )
         if claims is not None and deal.has_priorities(specs, 0, run.first_tasks):
             claims.sort(self._priority)
@@ -83,6 +99,11 @@ class Feeder:
         """Return the highest priority of a chunk: that of its first task."""
         return self._specs[self._task(chunk.start)].priority if self._specs else 0
 
+    def hold(self, needs: NeedQueue) -> None:
+        """Take the tasks that wait for others from `needs`, and not where they stand in the list."""
+        self.needs = needs
+        self._done = _Either(self._done, needs)
+
     def take(self, rank: int | None = None) -> int | None:
         """Return a task that has not begun; None: there is none now. Raises StateError.
 
@@ -90,6 +111,8 @@ class Feeder:
         """
         if self.closed:
             return None
+        if self.needs is not None and (task := self.needs.take()) is not None:
+            return task
         if self._total is not None:
             ranks = self._own if rank is None else (rank,)
             task = next((task for one in ranks if (task := self._next_dealt(one)) is not None), None)
@@ -103,7 +126,11 @@ class Feeder:
 
         Raises StateError.
         """
-        if self.closed or self._claims is None:
+        if self.closed:
+            return None
+        if self.needs is not None and (task := self.needs.peek()) is not None:
+            return task
+        if self._claims is None:
             return None
         while not self._claimed:
             chunk = self._claims.peek()

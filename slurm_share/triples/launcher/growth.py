@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Container
 from pathlib import Path
 
 from ...core.errors import StateError
@@ -18,6 +19,7 @@ from ..records import Run
 from ..rules import deal
 from .claims import Claims
 from .feeder import Feeder
+from .need_queue import NeedQueue
 from .node import Node
 
 _MARK = "ended."
@@ -27,8 +29,20 @@ _MARK = "ended."
 class Growth:
     """The added tasks of one launcher's run. Only the thread of the loop calls it."""
 
-    def __init__(self, run: Run, folder: Path, node: Node, lines: list[str], specs: list[TaskSpec]) -> None:
-        """`run`, with its added tasks, `lines` and `specs` are as the launcher has read them at its beginning."""
+    def __init__(
+        self,
+        run: Run,
+        folder: Path,
+        node: Node,
+        lines: list[str],
+        specs: list[TaskSpec],
+        done: Container[int] = frozenset(),
+    ) -> None:
+        """`run`, with its added tasks, `lines` and `specs` are as the launcher has read them at its beginning.
+
+        `done`: the tasks that were done in earlier jobs.
+        """
+        self._done = done
         self.run = run
         """The run with the tasks that are known now."""
         self._folder = folder
@@ -40,6 +54,20 @@ class Growth:
         """Number of the last entry whose tasks the feeder has."""
         self.is_on = run.may_grow
         self._has_begun = False
+
+    def first_needs(self) -> NeedQueue | None:
+        """Return the tasks of the submission that wait for others; None: there are none."""
+        first = self._specs[: self.run.first_tasks]
+        return self._make_needs(len(first)) if any(spec.after for spec in first) else None
+
+    def _make_needs(self, count: int) -> NeedQueue:
+        """Return a queue that knows the first `count` tasks."""
+        node = self._node
+        claims = None if node.count == 1 else Claims(self._queue, f"{node.name}-{os.getpid()}-needs", ())
+        claim = (lambda task: True) if claims is None else claims.take_task
+        found = NeedQueue(self._done, node.folder.parent, node.job, node.name, node.count, claim)
+        found.add(self._specs[:count])
+        return found
 
     def begin(self, feeder: Feeder) -> None:
         """Give the feeder the tasks that were added before this launcher began. Raises StateError."""
@@ -70,11 +98,17 @@ class Growth:
         if specs and not self._specs:
             self._specs += [deal.base_spec(self.run)] * self.run.tasks
         if self._specs:
-            self._specs += specs or [deal.base_spec(self.run)] * entry.head.tasks
+            specs = specs or [deal.base_spec(self.run)] * entry.head.tasks
+            self._specs += specs
         self._lines += entry.lines
         self.run, self._seen = new, entry.number
 
     def _feed(self, feeder: Feeder, entry: added_tasks.Entry) -> None:
+        new = self._specs[entry.head.first : entry.head.end]
+        if feeder.needs is None and any(spec.after for spec in new):
+            feeder.hold(self._make_needs(entry.head.first))
+        if feeder.needs is not None:
+            feeder.needs.add(new)
         if entry.head.tasks:
             chunks = deal.added_chunks(self.run, entry.head.first, entry.head.tasks, self._specs)
             feeder.extend(chunks, self._make_claims)

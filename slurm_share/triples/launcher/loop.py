@@ -32,7 +32,7 @@ from .job_end import JobEnd, end_text
 from .node import blank_result, on_gpu
 from .rates import Rates
 from .slots import SlotStrategy
-from .strategy import LauncherState, Strategy
+from .strategy import GivenUp, LauncherState, Strategy
 from .task_logs import TaskLogs
 from .task_process import NO_PROCESSES
 from .time_limits import TimeLimits
@@ -210,6 +210,7 @@ class Loop:
         self._advise_on_host_memory()
         self._tick(ended=True)
         is_left = self.failed or self.given_up or self.unfinished or self.saved or self.feeder.left()
+        is_left = is_left or (self.feeder.needs is not None and self.feeder.needs.left)
         return 0 if not (is_left or self.feeder.closed) else 1
 
     def _may_end(self) -> bool:
@@ -219,6 +220,16 @@ class Loop:
         except StateError as error:
             self._close(f"{error}; {self.node.name} takes no added task any more")
             return True
+
+    def _look_at_needs(self) -> None:
+        """See which tasks that others wait for have ended on other nodes."""
+        needs = self.feeder.needs
+        if needs is None or self.feeder.closed:
+            return
+        is_running = bool(self.running or self.starting or self.strategy.waiting or self._is_paused())
+        sentence = needs.look(is_running=is_running, progress=self.others.read())
+        if sentence:
+            self.say(f"{self.node.name}: {sentence}; {together.unfinished_text(self.run)}")
 
     def _look_for_added(self) -> None:
         """Take in the tasks that were added to the run."""
@@ -237,6 +248,8 @@ class Loop:
 
     def _is_waiting(self) -> bool:
         """Return whether something may still start or be done although no task runs."""
+        if self.feeder.needs is not None and not self.feeder.closed and self.feeder.needs.is_waiting:
+            return True
         return self.strategy.waiting > 0 or (self.ranks is not None and self.ranks.is_awaited())
 
     def _advise_on_host_memory(self) -> None:
@@ -284,7 +297,10 @@ class Loop:
 
     def _note_given_up(self) -> None:
         """Record the waiting tasks that get no further attempt."""
-        for one in self.strategy.take_given_up():
+        needs, found = self.feeder.needs, list(self.strategy.take_given_up())
+        if needs is not None and not self.feeder.closed:
+            found += [GivenUp(one.task, 1, "given up", one.why) for one in needs.take_given_up()]
+        for one in found:
             self.results.write(
                 replace(
                     self.blanks[0],
@@ -300,6 +316,8 @@ class Loop:
                     why=one.why,
                 )
             )
+            if needs is not None:
+                needs.ended(one.task, one.outcome, one.why, is_again=False)
             if one.outcome == "given up":
                 self.given_up += 1
                 continue
@@ -557,6 +575,8 @@ class Loop:
         if self.ranks is not None:
             self.ranks.ended(task.rank, outcome, code, number)
         is_again = self.strategy.finished(task, outcome)
+        if self.feeder.needs is not None:
+            self.feeder.needs.ended(task.task, outcome, why, is_again=is_again)
         blank = self.blanks[task.worker]
         if task.gpu is not None:
             blank = on_gpu(self.node, blank, task.gpu)
@@ -581,6 +601,7 @@ class Loop:
             peak_rss_mib=task.rss_mib,
             cpu_seconds=None if task.cpu_s is None else round(task.cpu_s, 3),
             why=why,
+            again=True if is_again else UNSET,
         )
         if outcome == "done":
             self.done += 1
@@ -718,6 +739,7 @@ class Loop:
         self.is_held_up = False
         if not ended:
             self._look_for_added()
+            self._look_at_needs()
         self.logs.close_unused(self.starting.values())
         self._end_what_lingers()
         self._use_job_end()

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -17,7 +17,7 @@ from ...core.errors import UsageError, shown
 from ...core.text import did_you_mean
 from ...packing import TaskSpec
 from ..records import TASKS_MAX
-from . import pack_options, submission, task_options, task_tables
+from . import needs, pack_options, submission, task_options, task_tables
 
 MAGIC = "#LLSUB"
 LINE_MAX_BYTES = 8192
@@ -58,6 +58,7 @@ class _JsonTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     priority: int | UnsetType = UNSET
     cpus: int | UnsetType | None = UNSET
     mem: str | UnsetType | None = UNSET
+    after: str | list[str] = []
 
 
 RUN = "run"
@@ -73,14 +74,16 @@ _AT = {"gpu_mem": "gpu_mem="}
 _KINDS = {
     "run": "text", "gpu_mem": 'text such as "6G" or "25%"', "gpus": "a number", "name": "text",
     "timeout": 'text such as "10m", or null', "priority": "a whole number", "cpus": "a whole number, or null",
-    "mem": 'text such as "8G", or null',
+    "mem": 'text such as "8G", or null', "after": 'a name, or a list such as ["prep"]',
 }  # fmt: skip
 
 
-def parse(data: bytes, source: str, base: TaskSpec, *, is_json: bool, is_packed: bool) -> Tasks:
+def parse(
+    data: bytes, source: str, base: TaskSpec, *, is_json: bool, is_packed: bool, known: Collection[str] = ()
+) -> Tasks:
     """Return the tasks of a file. Raises UsageError, with the line's number, for an invalid line.
 
-    base: the options on the command line, for all tasks.
+    base: the options on the command line, for all tasks. known: the names of tasks that the run has already.
     """
     found = list((_json_lines if is_json else _text_lines)(data, source, base, is_packed))
     if not found:
@@ -89,7 +92,9 @@ def parse(data: bytes, source: str, base: TaskSpec, *, is_json: bool, is_packed:
     others = _others([number for number, _, _ in found])
     if all(spec == base for _, _, spec in found):
         return Tasks(lines, source=source, others=others)
-    return Tasks(lines, tuple(spec for _, _, spec in found), tuple(number for number, _, _ in found), source, others)
+    specs, numbers = tuple(spec for _, _, spec in found), tuple(number for number, _, _ in found)
+    needs.check(specs, numbers, source, known)
+    return Tasks(lines, specs, numbers, source, others)
 
 
 def parse_table(
@@ -120,9 +125,12 @@ def parse_table(
                 with _located(where):
                     at = _AT.get(key, f'"{key}"')
                     spec = task_options.with_option(spec, option, row.options[key], at=at)
+        if row.options.get("after"):
+            spec = _with_after(spec, [name.strip() for name in row.options["after"].split(";")], where)
         texts.append(run)
         specs.append(replace(spec, params=row.params) if row.params else spec)
         numbers.append(row.number)
+    needs.check(specs, numbers, source)
     return Tasks(tuple(texts), tuple(specs), tuple(numbers), source, _others(numbers))
 
 
@@ -274,7 +282,20 @@ def _json_spec(task: _JsonTask, base: TaskSpec, where: str, *, is_packed: bool) 
             value = pack_options.LEARNED if key == "gpu_mem" else task_options.NONE
         with _located(where):
             spec = task_options.with_option(spec, option, str(value)[:40], at=_AT.get(key, f'"{key}"'))
-    return spec
+    after = [task.after] if isinstance(task.after, str) else task.after
+    return _with_after(spec, after, where) if after else spec
+
+
+def _with_after(spec: TaskSpec, after: Sequence[str], where: str) -> TaskSpec:
+    if len(after) > needs.NAMES_MOST:
+        raise UsageError(
+            f"{where}: a task waits for at most {needs.NAMES_MOST} names; give the lines that it waits for one name"
+        )
+    with _located(where):
+        names = tuple(dict.fromkeys(pack_options.parse_name(name, '"after"') for name in after))
+    if "" in names:
+        raise UsageError(f'{where}: "after" has an empty name; write the "name" of another line, or remove it')
+    return replace(spec, after=names)
 
 
 def _check_packed(key: str, option: str, where: str, *, is_packed: bool) -> None:

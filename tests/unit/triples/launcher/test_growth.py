@@ -12,6 +12,7 @@ from launches import wait_for
 from msgspec.structs import replace
 from test_launch import Launch
 
+from slurm_share.packing import TaskSpec
 from slurm_share.triples import added_tasks, run_folder
 from slurm_share.triples.added_tasks import Head, append
 from slurm_share.triples.launcher.claims import Claims
@@ -141,3 +142,59 @@ def test_nodes_deal_added_tasks_once_whatever_each_has_seen_when(tmp_path: Path)
             taken.append(task)
     assert sorted(taken) == list(range(7))
     assert first[0]._lines[1:] == list("defg")
+
+
+def named(run: str, name: str = "", *after: str) -> tuple[str, TaskSpec]:
+    return run, TaskSpec(name=name, after=after)
+
+
+@pytest.mark.parametrize("distribution", ["block", "cyclic", "dynamic"])
+def test_a_task_waits_for_what_it_names_and_is_given_up_with_it(tmp_path: Path, distribution: str) -> None:
+    made = Launch(tmp_path, "", 2)
+    tasks = [
+        named("cat a b >both", "both", "part"),
+        named("sleep 0.2; echo a >a", "part"),
+        named("echo b >b", "part"),
+        named("[ $LLSUB_ATTEMPT = 2 ]", "late"),
+        named("echo late >late", "", "late"),
+        named("[ -e good ]", "bad"),
+        named("echo x >x", "never", "bad", "part"),
+        named("echo y >y", "", "never"),
+    ]
+    run = {"command": (), "task_kind": "command", "distribution": distribution, "retries": 1, "tasks": len(tasks)}
+    made.write(replace(made.run, **run))
+    (made.folder / "tasks").write_text("".join(f"{line}\n" for line, _ in tasks))
+    (made.folder / "specs.jsonl").write_bytes(run_folder.render_specs([spec for _, spec in tasks]))
+    code, text = made.go()
+    assert code == 1
+    assert made.result_outcomes() == dict.fromkeys(range(5), "done") | {5: "failed", 6: "given up", 7: "given up"}
+    assert (tmp_path / "both").read_text() == "a\nb\n"
+    assert made.results()[6].why == "it needs task 5 (bad), which failed (exit code 1)"
+    assert made.results()[7].why.startswith("it needs task 6 (never), which")
+    assert "given up: 6-7" in text
+    (tmp_path / "good").touch()
+    entry = append(
+        made.folder,
+        Head(first=0, tasks=1, has_lines=True, has_specs=True),
+        ["cat y >added"],
+        run_folder.render_specs([TaskSpec(after=("never", "bad"))]).splitlines(),
+        tasks=len(tasks),
+        most=100,
+    )
+    assert entry is not None
+    code, text = made.go()
+    assert code == 0, text
+    assert set(made.result_outcomes().values()) == {"done"}
+    assert [len(made.attempts()[task]) for task in (0, 1, 5, 6)] == [1, 1, 3, 2], "what was done is not run again"
+
+
+def test_what_waits_for_an_unfinished_task_is_left_and_the_launcher_ends(tmp_path: Path) -> None:
+    made = Launch(tmp_path, "", 1)
+    made.write(replace(made.run, command=(), task_kind="command", distribution="dynamic", tasks=2))
+    (made.folder / "tasks").write_text("exit 75\necho x >x\n")
+    specs = [TaskSpec(name="a"), TaskSpec(after=("a",))]
+    (made.folder / "specs.jsonl").write_bytes(run_folder.render_specs(specs))
+    code, text = made.go()
+    assert code == 75, text
+    assert made.result_outcomes() == {0: "saved"}
+    assert "unfinished: 1" in text
