@@ -519,7 +519,7 @@ def _triple(
         return _watch(folder, job, sys.stderr) if arguments.wait else names.EXIT_OK
     where = folder / plan.run.log_folder / "p*_*" / f"{plan.run.name}.log.*"
     print(f"job {job}: {_how_many(plan.run)}; logs will be in {where}")
-    table = f", slurm-share results {folder.name} lists its tasks" if task_names.labels(tasks.specs) else ""
+    table = f", slurm-share results {folder.name} lists its tasks" if task_names.Labels(tasks.specs) else ""
     print(f"llsub --watch {folder.name} shows its progress, llkill {job} ends it{table}")
     return _watch(folder, job) if arguments.wait else names.EXIT_OK
 

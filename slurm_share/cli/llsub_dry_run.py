@@ -17,13 +17,13 @@ PARAMETERS_SHOWN = 6
 
 def parameter_lines(run: Run, tasks: Tasks) -> Iterator[str]:
     """Yield the first tasks of a run with parameters, and their commands; nothing for another run."""
-    labels = task_names.labels(tasks.specs)
+    labels = task_names.Labels(tasks.specs)
     if not labels:
         return
     yield f"{counted(run.tasks, 'task')} with parameters:"
-    for task, label in enumerate(labels[:PARAMETERS_SHOWN]):
+    for task in range(min(len(labels), PARAMETERS_SHOWN)):
         command = tasks.lines[task] if run.task_kind == "command" else task_names.command_text(run, tasks.lines[task])
-        yield f"  task {task}, {terminal.safe(label)}: {terminal.shortened(command, COMMAND_MAX)}"
+        yield f"  task {task}, {terminal.safe(labels[task])}: {terminal.shortened(command, COMMAND_MAX)}"
     if len(labels) > PARAMETERS_SHOWN:
         yield f"  ... and {len(labels) - PARAMETERS_SHOWN} more"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,10 @@ WIDTHS = {"command": 20, "input": 12, "why": 16}
 """Column -> the least width to which its text is cut on a terminal."""
 TEXT_MIN = 10
 """The same for other text."""
+NUMBER_MAX = 8
+"""Most characters of a number on a terminal; a longer one is shown with five digits."""
+DEVIATION_GOES = 1000
+"""Standard deviations are left out before other columns."""
 HEADINGS = {
     "task": "TASK", "outcome": "OUTCOME", "seconds": "TIME", "why": "WHY", "peak_gpu_mib": "GPU MIB",
     "rate_per_s": "RATE", "node": "NODE", "gpu": "GPU", "peak_host_mib": "HOST MIB", "progress": "PROGRESS",
@@ -104,7 +109,7 @@ def _run(arguments: argparse.Namespace) -> int:
     elif arguments.json:
         sys.stdout.buffer.write(result_table.as_json(folder.name, read.run, found))
     else:
-        terminal.print_lines(_lines(found, chosen=arguments.columns is not None))
+        terminal.print_lines(_lines(found, arguments))
         if arguments.by is None and arguments.columns is None:
             terminal.print_lines([_sentence(read)])
     return names.EXIT_OK
@@ -127,22 +132,25 @@ def _sentence(read: result_rows.RunRows) -> str:
     return f"{len(read.rows)} task{'' if len(read.rows) == 1 else 's'}: {said}"
 
 
-def _lines(found: result_table.ResultTable, *, chosen: bool) -> list[str]:
-    """Return the table for people. chosen: with exactly these columns."""
+def _lines(found: result_table.ResultTable, arguments: argparse.Namespace) -> list[str]:
+    """Return the table for people: with the chosen columns, or as many as fit."""
+    chosen = arguments.columns is not None
+    kept = {"task", "outcome", arguments.min, arguments.max, arguments.sort, *_listed(arguments.by or "")}
     places = [place for place in range(len(found.columns)) if chosen or _is_needed(found, place)]
     cells = [[_text(found.columns[place], row[place]) for place in places] for row in found.rows]
-    first_fixed = 1 + found.params + found.results
     columns = []
     for place in places:
         name = found.columns[place]
         is_text = any(not _is_number(row[place]) for row in found.rows)
-        widths = {"shrinks_to": WIDTHS.get(name, TEXT_MIN)} if is_text and name not in ("outcome", "node") else {}
-        goes = 0 if chosen or place < first_fixed or name == "outcome" or not found.params + found.results else place
-        columns.append(
-            TerminalColumn(HEADINGS.get(name, name), right=not is_text, goes=max(0, goes), cut="end", **widths)
-        )
+        shrinks_to = WIDTHS.get(name, TEXT_MIN) if is_text and name not in ("outcome", "node") else None
+        goes = 0 if chosen or name in kept else place + 1 + DEVIATION_GOES * name.endswith("_sd")
+        columns.append(TerminalColumn(HEADINGS.get(name, name), right=not is_text, goes=goes, shrinks_to=shrinks_to))
     lines, gone = terminal.lay_out(columns, cells, terminal.width())
-    return [*lines, *([f"not shown: {', '.join(gone)}; --columns chooses, --csv has all"] if gone else [])]
+    if not gone:
+        return lines
+    names_of = {heading: name for name, heading in HEADINGS.items()}
+    left_out = ",".join(names_of.get(heading, heading) for heading in gone)
+    return [*lines, terminal.cut(f"not shown (--columns chooses, --csv has all): {left_out}", terminal.width(), "list")]
 
 
 def _is_needed(found: result_table.ResultTable, place: int) -> bool:
@@ -163,7 +171,7 @@ def _is_number(value: result_table.Value) -> bool:
 def _text(name: str, value: result_table.Value) -> str:
     """Return a cell for people."""
     from ..core.text import amount
-    from ..triples import report
+    from ..triples import report, result_table
 
     if value is None:
         return "-"
@@ -171,4 +179,6 @@ def _text(name: str, value: result_table.Value) -> str:
         return report.duration(value)
     if name == "rate_per_s" and isinstance(value, float):
         return f"{amount(value)}/s"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    number = result_table.number_of(value)
+    text = str(value)
+    return text if number is None or len(text) <= NUMBER_MAX or not math.isfinite(number) else f"{number:.5g}"

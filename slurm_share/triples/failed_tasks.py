@@ -61,7 +61,7 @@ def lines_of(folder: Path, run: Run, found: Account, most: int | None = MOST) ->
     if not failed:
         return []
     lines = _read_lines(folder, run)
-    labels = task_names.labels(run_folder.read_specs(folder, run))
+    labels = task_names.Labels(run_folder.read_specs(folder, run))
     results = ResultFiles(folder, run)
     what = "input" if run.kind == "llmapreduce" else "task"
     said = [f"failed: {len(failed)} of {run.tasks}, as {what} -> log (why): its last line"]
@@ -87,7 +87,7 @@ def bare_lines(folder: Path, run: Run, found: Account) -> list[str]:
     if run.kind == "llmapreduce":
         return [shlex.join(_arguments(lines[task])) for task in found.failed]
     specs = run_folder.read_specs(folder, run)
-    if task_names.labels(specs):
+    if task_names.Labels(specs):
         return task_names.table_of(run, specs, lines, found.failed).split("\n")[:-1]
     said: list[str] = []
     last = base = deal.base_spec(run)
@@ -104,7 +104,7 @@ def _read_lines(folder: Path, run: Run) -> list[str]:
     return [] if run.task_kind == "rank" else run_folder.read_lines(folder, run)
 
 
-def _name(folder: Path, run: Run, lines: Sequence[str], task: int) -> str:
+def _name(folder: Path, run: Run, lines: Sequence[str] | task_names.Labels, task: int) -> str:
     """Return a task as text: its input, or its number with the line of the user's file. `lines`: or the parameters."""
     if task >= len(lines):
         return f"{deal.noun(run)} {task}"  # no tasks file, or an incomplete one

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ..core import names
+from ..core import names, terminal
 from ..core.background import BackgroundCall
 from ..core.errors import CommandError, StateError, UsageError
 from ..core.records import JobStart
@@ -14,7 +14,7 @@ from ..core.text import counted, span_text
 from ..packing import Progress, ProgressReader, RankWait
 from ..slurm import jobs as slurm_jobs
 from ..slurm.records import QueuedJob
-from . import failed_tasks, result_files, run_folder, run_jobs
+from . import failed_tasks, result_files, run_folder, run_jobs, task_names
 from .launcher import report
 from .records import Run
 from .rules import progress, submission, together
@@ -30,6 +30,9 @@ POLL_MOST_S = 3.0
 SILENT_S = 60.0
 """Seconds without progress after which a node counts as silent: a network file system may show a file that late."""
 DAY_S = 86400
+NAMED_TASKS_MOST = 20_000
+"""Most tasks of a run whose failed tasks are named in its line of progress: their results are read at each failure."""
+NAMED_MOST = 3
 
 
 def find_job(folder: Path) -> int:
@@ -114,6 +117,7 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
     Slurm is queried in another thread, so a controller that does not answer does not delay reading the run's folder.
     """
     reader = TaskCountsReader(folder, run, job)
+    failed_names = _FailedNames(folder, run)
     asked = float("-inf")
     known: QueuedJob | None = None
     asking: BackgroundCall[QueuedJob | None] | None = None
@@ -137,6 +141,7 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
             asking = None
         state = None if known is None else state_of(known, time.time())
         line = progress_line(task_counts, state, reader.silent(now))
+        line += failed_names.clause(task_counts)
         if line and run.together and state is not None and state.is_running:
             waits = together.waits_text(reader.waits, time.time())
             line += f"; {waits}" if waits else ""
@@ -145,6 +150,28 @@ def follow(folder: Path, run: Run, job: int, show: Callable[[str], None]) -> Non
         if line:
             show(line)
         time.sleep(PAUSE_S)
+
+
+class _FailedNames:
+    """The names of failed tasks of a run with parameters, for a line of progress."""
+
+    def __init__(self, folder: Path, run: Run) -> None:
+        self._folder, self._run = folder, run
+        is_small = run.kind == "llsub" and run.tasks <= NAMED_TASKS_MOST
+        self._labels = task_names.Labels(run_folder.read_specs(folder, run) if is_small else ())
+        self._failed = 0
+        self._clause = ""
+
+    def clause(self, counts: TaskCounts | None) -> str:
+        """Return a clause with the first of them; empty: none has failed, or they have no names."""
+        if not self._labels or counts is None or counts.failed == self._failed:
+            return self._clause
+        self._failed = counts.failed
+        failed = [one for one in failed_tasks.read_account(self._folder)[1].failed if one < len(self._labels)]
+        said = ", ".join(terminal.safe(self._labels[task]) for task in failed[:NAMED_MOST])
+        more = f" and {len(failed) - NAMED_MOST} more" if len(failed) > NAMED_MOST else ""
+        self._clause = f"; failed: {said}{more}" if failed else ""
+        return self._clause
 
 
 def follow_map(folder: Path, run: Run, jobs: Sequence[int], show: Callable[[str], None]) -> None:

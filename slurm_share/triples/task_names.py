@@ -31,9 +31,18 @@ def read_params(folder: Path, run: Run) -> Sequence[Mapping[str, str]]:
     return [{name: line} for line in lines]
 
 
-def labels(specs: Sequence[TaskSpec]) -> Sequence[str]:
-    """Return the parameters of each task as text; empty: the tasks have none."""
-    return [sweeps.label(spec.params) for spec in specs] if any(spec.params for spec in specs) else ()
+class Labels:
+    """The parameters of each task as text, made when they are needed: a run may have a million tasks."""
+
+    def __init__(self, specs: Sequence[TaskSpec]) -> None:
+        self._specs = specs if any(spec.params for spec in specs) else ()
+
+    def __len__(self) -> int:
+        """Return the number of tasks; 0: they have no parameters."""
+        return len(self._specs)
+
+    def __getitem__(self, task: int) -> str:
+        return sweeps.label(self._specs[task].params)
 
 
 def command_text(run: Run, line: str) -> str:

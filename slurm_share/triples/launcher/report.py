@@ -40,7 +40,7 @@ class Summary(Struct, frozen=True):
     account: Account
     rows: tuple[Ended, ...]
     """The attempts that count, for the table."""
-    labels: Sequence[str] = ()
+    labels: task_names.Labels = task_names.Labels(())
     """The parameters of each task as text; empty: they have none."""
     unwritten: str = ""
     """Why summary.json could not be written; empty: it was written."""
@@ -69,7 +69,7 @@ def summarize(folder: Path, run: Run) -> Summary:
     rows = tuple(results.ended(place) for place in found.shown(ROWS))
     specs = run_folder.read_specs(folder, run)
     unwritten = _write(folder, found, results, specs)
-    return Summary(found, rows, task_names.labels(specs), unwritten, work.sentence())
+    return Summary(found, rows, task_names.Labels(specs), unwritten, work.sentence())
 
 
 def _write(folder: Path, found: Account, results: ResultFiles, specs: Sequence[TaskSpec]) -> str:

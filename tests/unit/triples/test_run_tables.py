@@ -12,9 +12,10 @@ from msgspec import json as msgjson
 from slurm_share.cli import llsub, main
 from slurm_share.core.errors import UsageError
 from slurm_share.packing import Progress, TaskSpec
-from slurm_share.triples import failed_tasks, result_rows, run_files, run_folder, task_names
+from slurm_share.triples import failed_tasks, follow, result_rows, run_files, run_folder, task_names
 from slurm_share.triples.launcher import report
 from slurm_share.triples.records import Ended, Outcome, Run, Triple
+from slurm_share.triples.rules.progress import TaskCounts
 
 RUN = Run(
     name="t.sh", command=("/t.sh",), cwd="/", triple=Triple(1, 2), processes=2, tasks=4, task_kind="arguments",
@@ -187,3 +188,13 @@ def test_the_log_of_a_task_is_printed_by_its_parameters(
     (node / "t.sh.log.1").write_text("hello\n")
     assert llsub.main(["--log", str(tmp_path), "lr=1e-3,opt=c"]) == 0
     assert capfdbinary.readouterr().out == b"hello\n"
+
+
+def test_the_line_of_progress_names_what_has_failed(tmp_path: Path) -> None:
+    make(tmp_path, {0: "failed", 1: "done", 3: "failed"})
+    names = follow._FailedNames(tmp_path, run_folder.read_run(tmp_path))
+    assert names.clause(None) == ""
+    assert names.clause(TaskCounts(4, done=1, failed=0, running=1)) == ""
+    clause = names.clause(TaskCounts(4, done=1, failed=2, running=1))
+    assert clause == '; failed: lr=1e-3 opt="a b", lr=1e-4'
+    assert names.clause(TaskCounts(4, done=2, failed=2, running=0)) == clause
