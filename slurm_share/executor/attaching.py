@@ -25,7 +25,7 @@ def attach(cls: type[Executor], folder: str) -> Executor:
     exchange = Exchange(path, job, config)
     futures = read_calls(exchange)
     executor = cls.__new__(cls)
-    executor._options = {}
+    executor._options = dict(config.made)
     executor._set_up(exchange)
     exchange.read_results()
     executor.futures = futures

@@ -437,7 +437,9 @@ class Exchange:
             try:
                 for kind, content, _ in reader.read():
                     found = True
-                    if kind == frames.RESULTS:
+                    if kind == frames.STARTED:
+                        self.ended.clear()  # a requeued job, or the next one
+                    elif kind == frames.RESULTS:
                         for result in frames.unpack_results(content):
                             self._result(result)
                     elif kind == frames.BROKEN:
@@ -478,7 +480,7 @@ class Exchange:
             if self.beats.get(name) != changed:
                 self.beats[name] = changed
                 self.heard = now
-        why = self.job.ended(now - self.heard)
+        why = self.job.ended(now - self.heard, is_told=bool(self.ended))
         if why is None:
             return
         self._read()
@@ -581,6 +583,7 @@ class Executor(concurrent.futures.Executor):
             triple=starting.parse_triple(triple, max_workers, is_local=local),
             share=share,
             pack=pack,
+            gpu_mem_mib=self._options.get("gpu_mem") if pack else None,
             folder=None if folder is None else os.fspath(folder),
             is_local=local,
             name=name,
@@ -588,8 +591,10 @@ class Executor(concurrent.futures.Executor):
             time=time,
             options=options,
         )
+        if pack:
+            self._options.pop("gpu_mem", None)  # each worker has it as its booking and cap
         pickled = None if initializer is None else child.dumps((initializer, initargs))
-        job, config = starting.start(wanted, pickled)
+        job, config = starting.start(wanted, pickled, self._options)
         self._set_up(Exchange(job.folder, job, config))
 
     def _set_up(self, exchange: Exchange) -> None:

@@ -169,6 +169,7 @@ class Dispatcher:
         self.claims = run_folder.Claims(folder, start, node)
         name = f"{node}.{start}.{os.getpid()}-{secrets.token_hex(2)}"
         self.results = frames.Appender(f"{folder}/{run_folder.RESULTS}/{name}")
+        self.results.append(frames.frame(frames.STARTED, start.encode()))
         self.clients: dict[int, Client] = {}
         self.done: set[Key] = set()
         """Calls with a result of an earlier start, or of an earlier dispatcher."""

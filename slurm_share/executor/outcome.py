@@ -7,7 +7,7 @@ import pickle
 from typing import Any
 
 from . import frames, run_folder
-from .errors import NotReadable, NotStored, RemoteTraceback, TimeLimit, WorkerLost
+from .errors import ExecutorError, NotReadable, NotStored, RemoteTraceback, TimeLimit, WorkerLost
 from .frames import Result
 
 _KINDS: dict[int, type[Exception]] = {
@@ -15,6 +15,7 @@ _KINDS: dict[int, type[Exception]] = {
     frames.TOO_LONG: TimeLimit,
     frames.UNSTORED: NotStored,
     frames.UNREADABLE: NotReadable,
+    frames.REFUSED: ExecutorError,
 }
 
 

@@ -45,7 +45,7 @@ class Config:
     is_local: bool = False
     has_initializer: bool = False
     made: dict[str, Any] = field(default_factory=dict)
-    """The arguments of the executor that `attach` uses again."""
+    """The options of its calls, which those of a client that attaches have too."""
     version: int = VERSION
 
 

@@ -30,6 +30,8 @@ QUIET_S = 10.0
 """Seconds without a sign of life of any dispatcher until Slurm is asked whether the job still exists."""
 ASK_S = 15.0
 """Seconds between two questions to Slurm about the job."""
+TOLD_ASK_S = 2.0
+"""The same after workers were told to end."""
 LOCAL_QUIET_S = 3.0
 """The same for workers on this machine, where a lock says whether they live. Above the dispatchers' BEAT_S."""
 
@@ -41,6 +43,7 @@ class Wanted:
     triple: tuple[int, ...]
     share: str | None = None
     pack: bool = False
+    gpu_mem_mib: int | None = None
     folder: str | None = None
     is_local: bool = False
     name: str = "executor"
@@ -88,16 +91,18 @@ class Job:
     """The lock of a local run whose workers another process started."""
     _asked: float = 0.0
 
-    def ended(self, quiet_s: float) -> str | None:
+    def ended(self, quiet_s: float, *, is_told: bool) -> str | None:
         """Return how the job ended; None: it is in the queue or runs, or that is not known now.
 
-        quiet_s: seconds since a dispatcher gave a sign of life.
+        quiet_s: seconds since a dispatcher gave a sign of life. is_told: the workers were told to end.
         """
         if self.workers:
             return self._local_ended()
         if self.lock and quiet_s > LOCAL_QUIET_S and not _is_locked(self.lock):
             return "the workers on this machine ended"
-        if quiet_s < QUIET_S or not self.id or (self._asked and time.monotonic() - self._asked < ASK_S):
+        if not self.id or (quiet_s < QUIET_S and not is_told):
+            return None
+        if self._asked and time.monotonic() - self._asked < (TOLD_ASK_S if is_told else ASK_S):
             return None
         self._asked = time.monotonic()
         return job_ended(self.id)
@@ -136,14 +141,18 @@ class Job:
             shutil.rmtree(Path(self.folder).parent, ignore_errors=True)
 
 
-def start(wanted: Wanted, initializer: bytes | None) -> tuple[Job, run_folder.Config]:
-    """Start the workers; return where they are. Raises SubmissionFailed, ValueError and OSError."""
+def start(wanted: Wanted, initializer: bytes | None, options: dict[str, object]) -> tuple[Job, run_folder.Config]:
+    """Start the workers; return where they are. Raises SubmissionFailed, ValueError and OSError.
+
+    options: of each call.
+    """
     config = run_folder.Config(
         processes=wanted.triple[0] * wanted.triple[1],
         sys_path=[path if path else os.getcwd() for path in sys.path],
         cwd=os.getcwd(),
         is_local=wanted.is_local,
         has_initializer=initializer is not None,
+        made=options,
     )
     if wanted.is_local:
         return _start_local(wanted, config, initializer), config
@@ -241,6 +250,10 @@ def _submit(wanted: Wanted, config: run_folder.Config, initializer: bytes | None
                 argv.append(value)
     if wanted.share is not None:
         argv.append(f"--share-gpu={wanted.share}")
+    if wanted.pack:
+        argv.append("--pack")
+        if wanted.gpu_mem_mib is not None:
+            argv.append(f"--gpu-mem={wanted.gpu_mem_mib}M")
     argv += ["--", WORKER]
     parent, job_id = run_llsub(argv)
     folder = f"{parent}/{run_folder.NAME}"

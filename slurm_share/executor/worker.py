@@ -30,6 +30,7 @@ import struct
 import tempfile
 import time
 from collections import deque
+from collections.abc import Mapping
 
 from . import child, frames, links, run_folder
 from .dispatcher import Dispatcher, Marks, options_of, process_start, try_lock
@@ -47,6 +48,7 @@ EXIT_LEFT = 75
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 ENV_NODE, ENV_RANK, ENV_START = "SLURM_SHARE_EXECUTOR_NODE", "SLURM_SHARE_EXECUTOR_RANK", "SLURM_SHARE_EXECUTOR_START"
 """Set by a client that starts workers itself: private folder of the node, number of the worker, name of the start."""
+_ENV_CAP = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
 _MESSAGE = struct.Struct("<IQ")
 
 
@@ -290,6 +292,11 @@ class Worker:
         if self.running is not None or not self.queue or self.stop_signal:
             return
         cap = _cap(self.queue[0])
+        slot_mib = slot_cap_mib(os.environ)
+        if cap and slot_mib is not None and int(cap) > slot_mib:
+            self._refuse(self.queue.popleft(), int(cap), slot_mib)
+            self._next()
+            return
         if cap != self.cap:
             self._end_child()
             self.cap = cap
@@ -307,6 +314,15 @@ class Worker:
         self.marks.begin(call.key)
         self.sock.send(links.CALL, self.raw)
         self._watch_child()
+
+    def _refuse(self, raw: bytes, cap_mib: int, slot_mib: int) -> None:
+        """Answer a call that wants more GPU memory than this worker has."""
+        client, index = _key(raw)
+        text = (
+            f"gpu_mem={cap_mib}M is more than the {slot_mib} MiB of its worker on {self.node}: make the executor with "
+            "fewer workers on a GPU, or with a larger share or gpu_mem"
+        )
+        self._done((client, index), frames.pack_result(Result(client, index, frames.REFUSED, 0.0, text.encode())))
 
     def _watch_child(self) -> None:
         if self.sock is not None and self.sock.is_open:
@@ -454,12 +470,17 @@ def end_text(status: int) -> str:
     return f"exit code {os.waitstatus_to_exitcode(status)}"
 
 
-def cap_variables(cap: str, environ: os._Environ[str]) -> dict[str, str]:
+def cap_variables(cap: str, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables that lower the memory cap of a worker's slot to `cap` (MiB)."""
-    name = "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT"
-    have = re.fullmatch(r"0=(\d+)M", environ.get(name, ""))
-    mib = int(cap) if have is None else min(int(cap), int(have[1]))
-    return {name: f"0={mib}M"}
+    have = slot_cap_mib(environ)
+    mib = int(cap) if have is None else min(int(cap), have)
+    return {_ENV_CAP: f"0={mib}M"}
+
+
+def slot_cap_mib(environ: Mapping[str, str]) -> int | None:
+    """Return the memory cap of the worker's slot; None: it has none."""
+    have = re.fullmatch(r"0=(\d+)M", environ.get(_ENV_CAP, ""))
+    return None if have is None else int(have[1])
 
 
 def _key(raw: bytes) -> Key:
