@@ -100,8 +100,7 @@ def restart(exchange: Exchange) -> None:
     parent = os.path.dirname(exchange.folder)
     job = exchange.job
     if exchange.config.is_local:
-        if not starting.find_local(job):
-            starting.start_workers(job)
+        starting.start_workers(job)
         return
     job.id = newest_job(parent)
     if job.id and starting.job_ended(job.id) is None:

@@ -54,14 +54,15 @@ class Future(concurrent.futures.Future[T]):
     def cancel(self) -> bool:
         """Cancel the call unless it runs or has run; return whether it is cancelled."""
         exchange = self._exchange
-        if exchange is None or self.done():
+        if exchange is None or self.done() or self._call is None:
             return super().cancel()
-        if not exchange.take_back(self):
-            return False
-        if not super().cancel():
-            return False
-        self.set_running_or_notify_cancel()
-        return True
+        exchange.cancel([self])
+        return self.cancelled()
+
+    def _cancel(self) -> None:
+        """Make it cancelled, and tell those who wait for it."""
+        if super().cancel():
+            self.set_running_or_notify_cancel()
 
     def running(self) -> bool:
         """Return whether a node has taken the call, and there is no result yet."""
@@ -211,48 +212,41 @@ class Exchange:
             except OSError:
                 pass  # full: it wakes anyway; closed: it has ended
 
-    def take_back(self, future: Future[Any]) -> bool:
-        """Take a call back that no node has begun; return whether that was possible."""
-        if future._call is None or os.getpid() != self.pid:
-            return True
-        key = future._call
-        again: list[Call] = []
+    def cancel(self, futures: Iterable[Future[Any]]) -> None:
+        """Cancel those of the calls that no node has begun."""
+        wanted = {future._call for future in futures if future._call is not None}
+        if os.getpid() != self.pid or not wanted:
+            return
         with self.lock:
-            if key not in self.futures:
-                return False
-            for call in self.buffer:
-                if call.key == key:
-                    self.buffer.remove(call)
-                    del self.futures[key]
-                    self._settled()
-                    return True
-            if key[0] != self.number:
-                return False
-            number = self.where.get(key[1])
-            if number is None or not self._claim(number):
-                return False
-            # The frame is ours now: its other calls go into new frames.
-            for call in self._calls_of(number):
-                self.where.pop(call.index, None)
-                if call.key == key:
+            taken = [call.key for call in self.buffer if call.key in wanted]
+            if taken:
+                self.buffer = deque(call for call in self.buffer if call.key not in wanted)
+            written = {self.where.get(index) for client, index in wanted if client == self.number} - {None}
+            start = self._start() if written else None
+            unsent = len(taken)
+            for number in sorted(number for number in written if number is not None):
+                if start is None or not self._claim(start, number):
                     continue
-                if call.key in self.futures:
-                    again.append(call)
-            self.buffer.extendleft(reversed(again))
-            try:
-                self.file.append(frames.frame(frames.CANCELLED, frames.pack_keys([key])))
-            except OSError:
-                pass  # a later start of the job may run it, nobody will see the result
-            del self.futures[key]
+                # The frame is ours now: those of its calls that go on are written again.
+                for call in self._calls_of(number):
+                    self.where.pop(call.index, None)
+                    if call.key in wanted:
+                        taken.append(call.key)
+                    elif call.key in self.futures:
+                        self.buffer.append(call)
+            if len(taken) > unsent:
+                try:
+                    self.file.append(frames.frame(frames.CANCELLED, frames.pack_keys(taken[unsent:])))
+                except OSError:
+                    pass  # a later start of the job may run them; nobody will see the results
+            left = [self.futures.pop(key, None) for key in taken]
             self._settled()
-        if again:
-            self.wake()
-        return True
+        for future in left:
+            if future is not None:
+                future._cancel()
+        self.wake()
 
-    def _claim(self, number: int) -> bool:
-        start = self._start()
-        if start is None:
-            return False
+    def _claim(self, start: str, number: int) -> bool:
         try:
             if self._claims is None or self._claims_start != start:
                 self._claims = run_folder.Claims(self.folder, start, f"client.{self.number}")
@@ -265,14 +259,15 @@ class Exchange:
     _claims_start = ""
 
     def _start(self) -> str | None:
-        """Return the name of the newest start of the job; None: none has begun, or it cannot be read."""
+        """Return the name of the newest start of the job, or of its first one before that; None: not known."""
         if self.job.start:
             return self.job.start
         try:
             found = [(entry.stat().st_mtime_ns, entry.name) for entry in os.scandir(f"{self.folder}/claims")]
         except OSError:
             return None
-        return max(found)[1] if found else None
+        own = [one for one in found if one[1].startswith(f"{self.job.id}.")]
+        return max(own)[1] if own else f"{self.job.id}.0" if self.job.id else None
 
     def _calls_of(self, number: int) -> list[Call]:
         offset = self.offsets[number]
@@ -362,7 +357,8 @@ class Exchange:
             return
         self.has_closed = True
         try:
-            self.file.append(frames.frame(frames.CLOSED, b""))
+            with self.lock:
+                self.file.append(frames.frame(frames.CLOSED, b""))
         except OSError:
             pass  # the dispatchers see that this process has ended
         self.file.close()
@@ -372,9 +368,10 @@ class Exchange:
         if self.resize_to is not None:
             size, self.resize_to = self.resize_to, None
             try:
-                self.file.append(frames.frame(frames.RESIZED, size.to_bytes(4, "little")))
+                with self.lock:
+                    self.file.append(frames.frame(frames.RESIZED, size.to_bytes(4, "little")))
             except OSError:
-                pass
+                pass  # the disk is full: the workers go on as they are
         with self.lock:
             calls = list(self.buffer)
             self.buffer.clear()
@@ -512,8 +509,9 @@ class Exchange:
 
     def cancel_all(self) -> None:
         """Cancel what no node has begun."""
-        for future in reversed(list(self.futures.values())):
-            future.cancel()
+        with self.lock:
+            futures = list(self.futures.values())
+        self.cancel(futures)
 
     def join(self) -> None:
         """Wait until all calls have ended, and the workers of a local run too."""
@@ -769,8 +767,10 @@ def _map(
                     left = end - time.monotonic()
                     yield _base._result_or_cancel(pending.pop(), left)  # type: ignore[attr-defined]
         finally:
+            for exchange in {future._exchange for future in pending if future._exchange is not None}:
+                exchange.cancel(pending)
             for future in pending:
-                future.cancel()
+                future.cancel()  # those that were never sent
 
     found = results()
     return found if chunksize == 1 else (value for chunk in found for value in chunk)

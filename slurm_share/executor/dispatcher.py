@@ -200,6 +200,8 @@ class Dispatcher:
         self.unknown: dict[Key, Call] = {}
         """Claimed calls of which it is not known yet who has them."""
         self.begun_before: set[Key] = set()
+        self.silent: dict[Key, Call] = {}
+        """Calls that a worker has begun which does not answer."""
         self.events = links.FolderEvents()
         for part in (run_folder.CALLS,):
             self.events.watch(f"{folder}/{part}")
@@ -256,9 +258,9 @@ class Dispatcher:
                     self.unknown[call.key] = call
             client.batches = deque(batch for batch in client.batches if (client.number, batch[0]) not in own)
         for pid, lives, keys in read_marks(self.node_folder):
-            if lives and pid != os.getpid():
-                self.waiting_for.add(pid)
-            elif pid != os.getpid():
+            if lives:
+                self.waiting_for.add(pid)  # this process too: it has held calls as a worker
+            else:
                 self.begun_before |= keys
         self._settle_unknown()
 
@@ -267,23 +269,35 @@ class Dispatcher:
         if not self.unknown:
             self.waiting_for.clear()
             return
-        if self.waiting_for and time.monotonic() < self.check_in:
-            return
-        for pid in self.waiting_for:  # stopped, perhaps: what it has begun stays with it
-            for other, _, keys in read_marks(self.node_folder):
-                if other == pid:
-                    for key in keys:
-                        self.unknown.pop(key, None)
+        if self.waiting_for:
+            for pid, lives, keys in read_marks(self.node_folder):
+                if pid in self.waiting_for and not lives:
+                    self.waiting_for.discard(pid)
+                    self.begun_before |= keys
+            if self.waiting_for and time.monotonic() < self.check_in:
+                return
+        for pid, _, keys in read_marks(self.node_folder):
+            if pid in self.waiting_for:  # stopped, perhaps: what it has begun stays with it until it tells
+                for key in keys & self.unknown.keys():
+                    self.silent[key] = self.unknown.pop(key)
         self.waiting_for.clear()
         for call in self.unknown.values():
             if call.key in self.begun_before:
-                text = "the process that ran it was killed, and its worker with it"
-                self._judge(
-                    None, call, Result(call.client, call.index, frames.LOST, 0.0, text.encode(), 0, call.attempt)
-                )
+                self._was_killed(call)
             else:
                 self.queue.append(call)
         self.unknown.clear()
+
+    def _settle_silent(self) -> None:
+        """Decide about the calls of workers that never answered and have ended since."""
+        for _, lives, keys in read_marks(self.node_folder):
+            if not lives:
+                for key in keys & self.silent.keys():
+                    self._was_killed(self.silent.pop(key))
+
+    def _was_killed(self, call: Call) -> None:
+        text = "the process that ran it was killed, and its worker with it"
+        self._judge(None, call, Result(call.client, call.index, frames.LOST, 0.0, text.encode(), 0, call.attempt))
 
     # ---- Reading ----
 
@@ -403,7 +417,7 @@ class Dispatcher:
             said = json.loads(content)
             peer.rank, peer.pid = said["rank"], said["pid"]
             for client, index in said["held"]:
-                held = self.unknown.pop((client, index), None)
+                held = self.unknown.pop((client, index), None) or self.silent.pop((client, index), None)
                 if held is not None:
                     peer.calls[held.key] = held
             self.waiting_for.discard(peer.pid)
@@ -530,6 +544,8 @@ class Dispatcher:
         now = time.monotonic()
         if self.unknown:
             self._settle_unknown()
+        elif self.silent and now >= self.next_beat:
+            self._settle_silent()
         has_room = not self.is_stopped
         if has_room and now >= self.next_poll:
             if self._read_clients():
@@ -551,7 +567,7 @@ class Dispatcher:
 
     def _is_through(self) -> bool:
         """Return whether nothing is left to do on this node, now and later."""
-        if self.queue or self.unknown or self.out or any(peer.calls for peer in self.peers.values()):
+        if self.queue or self.unknown or self.silent or self.out or any(peer.calls for peer in self.peers.values()):
             return False
         if any(client.batches for client in self.clients.values()):
             return False

@@ -22,8 +22,8 @@ from .errors import SubmissionFailed
 WORKER = str(Path(__file__).with_name("worker.py").absolute())
 ENV_LLSUB = "SLURM_SHARE_LLSUB"
 """Variable with the path of llsub, where several are in PATH."""
-LOCAL = "local.json"
-"""Where the workers of a local run are: private folder of the node, name of the start."""
+LOCAL, START_LOCK = "local.json", "local.lock"
+"""Where the workers of a local run are: private folder of the node, name of the start, pids; who starts them."""
 START_TRIES = 20
 """Times that a local worker that ends by itself is started again."""
 QUIET_S = 10.0
@@ -50,6 +50,10 @@ class Wanted:
     partition: str | None = None
     time: str | None = None
     options: str | None = None
+
+
+_left: list[subprocess.Popen[bytes]] = []
+"""Local workers that another client still uses."""
 
 
 def parse_triple(triple: Sequence[int] | int | None, max_workers: int | None, *, is_local: bool) -> tuple[int, ...]:
@@ -120,6 +124,12 @@ class Job:
             self.workers[rank] = _start_worker(self, rank)
         return None
 
+    def _has_others(self) -> bool:
+        try:
+            return len(run_folder.clients(self.folder)) > 1
+        except OSError:
+            return False  # the folder was removed
+
     def forget(self) -> None:
         """Forget workers that have ended, before others are started."""
         self.workers.clear()
@@ -130,7 +140,11 @@ class Job:
         self.is_ending = True
 
     def wait(self) -> None:
-        """Wait for local workers to end, and remove what is temporary."""
+        """Wait for local workers to end, and remove what is temporary; not while another client uses them."""
+        if self.workers and self._has_others():
+            _left.extend(self.workers.values())
+            self.workers.clear()
+            return
         for process in self.workers.values():
             process.wait()
         self.workers.clear()
@@ -175,23 +189,32 @@ def _start_local(wanted: Wanted, config: run_folder.Config, initializer: bytes |
 
 
 def start_workers(job: Job) -> None:
-    """Start the workers of a local run. Raises OSError."""
-    job.start = f"local.{secrets.token_hex(4)}"
-    os.makedirs(f"{job.folder}/{run_folder.CLAIMS}/{job.start}", 0o700, exist_ok=True)
-    job.node_folder = tempfile.mkdtemp(prefix="slurm-share-node-")
-    frames.write_new(f"{job.folder}/{LOCAL}", json.dumps([job.node_folder, job.start]).encode())
-    for rank in range(job.most_workers):
-        job.workers[rank] = _start_worker(job, rank)
+    """Start the workers of a local run, unless another process has. Raises OSError and ValueError."""
+    fd = os.open(f"{job.folder}/{START_LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)  # two clients that attach at once start them once
+        if _find_local(job):
+            return
+        job.start = f"local.{secrets.token_hex(4)}"
+        os.makedirs(f"{job.folder}/{run_folder.CLAIMS}/{job.start}", 0o700, exist_ok=True)
+        job.node_folder = tempfile.mkdtemp(prefix="slurm-share-node-")
+        for rank in range(job.most_workers):
+            job.workers[rank] = _start_worker(job, rank)
+        found = [[one.pid, dispatcher.process_start(one.pid)] for one in job.workers.values()]
+        frames.write_new(f"{job.folder}/{LOCAL}", json.dumps([job.node_folder, job.start, found]).encode())
+    finally:
+        os.close(fd)
 
 
-def find_local(job: Job) -> bool:
+def _find_local(job: Job) -> bool:
     """Return whether a local run has workers that another process started. Raises OSError and ValueError."""
     try:
-        node_folder, start = json.loads(frames.read_own(f"{job.folder}/{LOCAL}"))
+        node_folder, start, processes = json.loads(frames.read_own(f"{job.folder}/{LOCAL}"))
     except FileNotFoundError:
         return False
     lock = f"{node_folder}/{dispatcher.LOCK}"
-    if not _is_locked(lock):
+    lives = any(dispatcher.process_start(pid) == began for pid, began in processes)  # they may not have the lock yet
+    if not lives and not _is_locked(lock):
         return False
     job.start, job.lock = start, lock
     return True

@@ -75,6 +75,8 @@ class Worker:
         self.is_ready = False
         self.cap = ""
         self.never_ready = 0
+        self.broken = b""
+        """Why the initializer failed."""
         self.deadline: float | None = None
         """When the running call is told to end (monotonic clock, seconds)."""
         self.kill_at: float | None = None
@@ -173,7 +175,11 @@ class Worker:
     def _connect(self) -> None:
         """Connect to the node's dispatcher; become it if there is none."""
         if self.dispatcher is None:
-            lock = try_lock(self.node_folder)
+            try:
+                lock = try_lock(self.node_folder)
+            except FileNotFoundError:  # the last dispatcher has removed the folder: all is done
+                self.exit_code = 0
+                return
             if lock is not None:
                 try:
                     self.dispatcher = Dispatcher(
@@ -206,6 +212,8 @@ class Worker:
         link.send(links.HELLO, json.dumps({"rank": self.rank, "pid": os.getpid(), "held": held}).encode())
         for _, content in self.unstored:
             link.send(links.DONE, content)
+        if self.broken:
+            link.send(links.BROKEN, self.broken)
         self._watch()
 
     def _on_link(self, mask: int) -> None:
@@ -289,7 +297,7 @@ class Worker:
 
     def _next(self) -> None:
         """Begin the next call if the child is free."""
-        if self.running is not None or not self.queue or self.stop_signal:
+        if self.running is not None or not self.queue or self.stop_signal or self.broken:
             return
         cap = _cap(self.queue[0])
         slot_mib = slot_cap_mib(os.environ)
@@ -344,9 +352,8 @@ class Worker:
                 elif kind == links.READY:
                     self.is_ready = True
                     self.never_ready = 0
-                elif kind == links.FAILED and self.link is not None:
-                    self.link.send(links.BROKEN, content)
-                    self.exit_code = 1
+                elif kind == links.FAILED:
+                    self._broke(content)
             if not sock.is_open:
                 self._drop_sock()
                 if self.running is not None:
@@ -381,13 +388,17 @@ class Worker:
             self._lost(status)
         elif not self.is_ready and self.exit_code is None and not self.stop_signal:
             self.never_ready += 1
-            if self.never_ready >= INIT_TRIES and self.link is not None:
+            if self.never_ready >= INIT_TRIES:
                 text = f"the worker's process ended {INIT_TRIES} times before the initializer was through: "
-                self.link.send(links.BROKEN, (text + end_text(status)).encode())
-                self.exit_code = 1
-                return
-        if not self.pid and self.exit_code is None and not self.stop_signal:
+                self._broke((text + end_text(status)).encode())
+        if not self.pid and self.exit_code is None and not self.stop_signal and not self.broken:
             self._start_child()
+
+    def _broke(self, text: bytes) -> None:
+        """Tell the dispatcher that the initializer failed; it ends all workers."""
+        self.broken = text
+        if self.link is not None:
+            self.link.send(links.BROKEN, text)
 
     def _lost(self, status: int) -> None:
         call, seconds = self.running, time.monotonic() - self.began
