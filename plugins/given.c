@@ -204,6 +204,20 @@ void ss_given_end(const struct ss_given *given, const struct ss_environment *env
 	environment->give(environment->of, SS_ENV_GIVEN, record, true);
 }
 
+bool ss_given_has(const struct ss_environment *environment, uint32_t job, const char *name)
+{
+	static char record[SS_GIVEN_MAX_BYTES];
+	static struct item item;
+	const char *at = NULL;
+
+	if (!copy_record(environment, record, sizeof record) || job_of(record, &at) != job)
+		return false;
+	while (next_item(&at, &item))
+		if (strcmp(item.name, name) == 0)
+			return is_true(environment, &item);
+	return false;
+}
+
 /* Return whether Slurm itself may have set the variable for a job. */
 static bool is_slurms(const char *name)
 {

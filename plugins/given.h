@@ -43,6 +43,9 @@ void ss_given_set_number(struct ss_given *given, const struct ss_environment *en
 /* Write the record into the environment. */
 void ss_given_end(const struct ss_given *given, const struct ss_environment *environment);
 
+/* Return whether the environment's record is of this job and says that slurm-share set the variable, which still has that value. */
+bool ss_given_has(const struct ss_environment *environment, uint32_t job, const char *name);
+
 /* If the environment's record is not of this job, remove it and the variables that still have the values in it. Variables that the
  * user has changed since then stay. `job` 0: the record of any job is another one's. `slurms_stay`: Slurm has already set its own
  * variables for this job, and they stay, too. */

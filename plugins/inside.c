@@ -9,6 +9,7 @@
 
 #include "batch_env.h"
 #include "controller.h"
+#include "given.h"
 #include "gres.h"
 #include "job_env.h"
 #include "job_gpus.h"
@@ -98,7 +99,8 @@ const char *const *ss_inside_arguments(size_t *count)
 
 	if (fd >= 0)
 		(void)close(fd);
-	for (size_t at = 0; n > 0 && at < (size_t)n && found < sizeof arguments / sizeof *arguments; at = end + 1) {
+	/* the last one stays NULL */
+	for (size_t at = 0; n > 0 && at < (size_t)n && found + 1 < sizeof arguments / sizeof *arguments; at = end + 1) {
 		end = at + strlen(text + at);
 		arguments[found++] = text + at;
 	}
@@ -129,6 +131,25 @@ static void check_gpus_of_a_task(const struct ss_srun_arguments *said)
 	exit(SS_EXIT_REFUSED);
 }
 
+/* Say that submitit runs its function once in each slot, if the user did not ask for that number. submitit itself hides what sbatch
+ * prints, and shows what srun prints (job.stderr()). */
+static void hint_at_submitit(const struct ss_srun_arguments *said, const char *const *program)
+{
+	uint32_t slots = ss_inside_number("SLURM_NTASKS_PER_NODE");
+
+	if (said->says_tasks || slots < 2 || !ss_given_has(&ss_own_environment, ss_inside_job(), "SLURM_NTASKS_PER_NODE"))
+		return;
+	for (; *program != NULL; program++)
+		if (strcmp(*program, "submitit.core._submit") == 0) {
+			const char *share = getenv(SS_ENV_REQUEST);
+			slurm_spank_log("slurm-share: submitit runs its function in each of the %u slots of this node, and returns one of "
+					"the results; executor.update_parameters(tasks_per_node=1, gpus_per_node=1, "
+					"slurm_additional_parameters={\"share_gpu\": \"%s\"}) runs it in one slot, and several such jobs share "
+					"a GPU", slots, share != NULL ? share : "");
+			return;
+		}
+}
+
 void ss_inside_check(const struct ss_request *asked)
 {
 	struct ss_spread spread = { .job = ss_inside_job(), .nodes = ss_inside_number("SLURM_JOB_NUM_NODES") };
@@ -142,6 +163,8 @@ void ss_inside_check(const struct ss_request *asked)
 	const char *const *arguments = ss_inside_arguments(&count);
 	ss_srun_arguments_read(arguments, count, &said);
 	check_gpus_of_a_task(&said);
+	if (arguments != NULL)
+		hint_at_submitit(&said, arguments + count);
 	/* most jobs have one node, for which there is nothing else to check */
 	if (arguments == NULL || spread.nodes < 2)
 		return;

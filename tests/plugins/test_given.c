@@ -32,6 +32,8 @@ static void another_job_inherits_nothing(void)
 	(void)setenv("HOME", "/h", 1);
 	begin_task(7, "3", "0.5");
 	CHECK("the record", is(SS_ENV_GIVEN, "7 SLURM_SHARE_RANK CUDA_VISIBLE_DEVICES=GPU-1 FRACTION=0.5"));
+	CHECK("it has a variable", ss_given_has(here, 7, "FRACTION") && ss_given_has(here, 7, "SLURM_SHARE_RANK"));
+	CHECK("it has no other", !ss_given_has(here, 8, "FRACTION") && !ss_given_has(here, 7, "HOME"));
 	ss_given_forget(here, 7, false);
 	CHECK("the same job", is("FRACTION", "0.5") && is("SLURM_SHARE_RANK", "3"));
 	ss_given_forget(here, 8, false);
@@ -46,6 +48,7 @@ static void what_the_user_set_stays(void)
 	begin_task(7, "3", "0.5");
 	CHECK("before", is("FRACTION", ".9"));
 	(void)setenv("CUDA_VISIBLE_DEVICES", "5", 1);
+	CHECK("the user's values are not ours", !ss_given_has(here, 7, "FRACTION") && !ss_given_has(here, 7, "CUDA_VISIBLE_DEVICES"));
 	ss_given_forget(here, 0, false);
 	CHECK("before and after", is("FRACTION", ".9") && is("CUDA_VISIBLE_DEVICES", "5"));
 	CHECK("a name of slurm-share's own", is("SLURM_SHARE_RANK", NULL));
