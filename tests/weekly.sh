@@ -3,7 +3,7 @@
 # to do; some hours. Ends with 0 where every part passes. The output of each part is in build/weekly/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="tests examples kernel systemd faults fuzz chaos releases numpy"
+parts="tests examples kernel systemd faults fuzz chaos releases numpy tools"
 usage="Usage: tests/weekly.sh [PART...]
 
   tests     tests marked weekly
@@ -15,6 +15,7 @@ usage="Usage: tests/weekly.sh [PART...]
   chaos     faults of all kinds on a cluster, 20 minutes
   releases  every cluster test on every release of Slurm
   numpy     arrays between ranks on older releases of NumPy
+  tools     Hydra, Snakemake, Parsl and others in their newest releases
   --help    this text
 
 Without a PART: all, one after the other."
@@ -51,6 +52,7 @@ run() { # run PART
 	chaos) python tests/chaos.py --minutes 20 --show-only ;;
 	releases) tests/run.sh --slurm all ;;
 	numpy) tests/numpy_versions.sh ;;
+	tools) SLURM_SHARE_TOOLS=newest pytest -m cluster "${suite[@]}" tests/cluster/test_tools.py ;;
 	esac
 }
 

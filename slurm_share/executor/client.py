@@ -619,6 +619,11 @@ class Executor(concurrent.futures.Executor):
         return str(Path(self._exchange.folder).parent)
 
     @property
+    def max_workers(self) -> int:
+        """How many calls can run at once."""
+        return self._exchange.job.most_workers
+
+    @property
     def job(self) -> str:
         """The id of the Slurm job; "": there is none."""
         return self._exchange.job.id

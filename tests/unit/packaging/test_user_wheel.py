@@ -196,3 +196,13 @@ def test_the_line_is_of_the_wheel_where_the_packages_are(
     assert capsys.readouterr().out == (
         f"python3 -m pip install '{tmp_path}/slurm_share-1.2.3rc1-py3-none-any.whl[spmd]'\n"
     )
+
+
+def test_hydra_and_snakemake_find_their_plugins_and_nobody_else_loads_them(site: Path) -> None:
+    """Hydra looks into a namespace package, which others fill too, Snakemake for names of packages."""
+    assert (site / "hydra_plugins/slurm_share_launcher/__init__.py").exists()
+    assert not (site / "hydra_plugins/__init__.py").exists()
+    assert (site / "snakemake_executor_plugin_slurm_share/__init__.py").exists()
+    assert printed(python("import slurm_share.integrations, slurm_share.executor\n" + LOADED, site)) == ["slurm_share"]
+    loaded = python("import snakemake_executor_plugin_slurm_share", site)
+    assert "No module named 'snakemake_interface_common'" in loaded.stderr
