@@ -207,3 +207,60 @@ def test_a_table_without_a_script_needs_commands(here: Path, capsys: pytest.Capt
     assert_refused(here, "line 1 names no column run", "[1,2]", "--tasks", "t.csv", capsys=capsys)
     (here / "t.csv").write_bytes(b"lr,run\n1,a\xe9\n")
     assert_refused(here, "line 2 is not UTF-8", "[1,2]", "--tasks", "t.csv", capsys=capsys)
+
+
+# ---- Other ways to write and to continue such a run ----
+
+
+def test_a_script_may_have_its_sweep_in_itself(here: Path) -> None:
+    (here / "own.sh").write_text("#!/bin/sh\n#LLSUB --sweep lr=1,2 --sweep 'opt=\"a,b\"'\n")
+    (here / "own.sh").chmod(0o755)
+    assert call("./own.sh", "[1,2]") == 0
+    assert [words for words, _ in tasks_of(here)] == [["--lr=1", "--opt=a,b"], ["--lr=2", "--opt=a,b"]]
+
+
+def test_settings_are_added_to_a_run_as_it_passes_them(here: Path) -> None:
+    assert call("task.sh", "[1,2]", "--sweep", "lr=1,2", "--", "-v", "{lr}") == 0
+    assert call("--add", "LLSUB.1", "--sweep", "lr=3", "--ntasks", "2") == 0
+    (here / "t.csv").write_text("lr,timeout\n4,10m\n")
+    assert call("--add", "LLSUB.1", "--tasks", "t.csv") == 0
+    run = run_of(here)
+    lines = run_folder.read_lines(here / "LLSUB.1", run)
+    assert [deal.argv_of(run, lines, task)[1:] for task in range(run.tasks)] == [("-v", one) for one in "12334"]
+    specs = run_folder.read_specs(here / "LLSUB.1", run)
+    assert [spec.params["lr"] for spec in specs] == list("12334")
+    assert specs[4].timeout_s == 600.0
+
+
+def test_commands_are_added_to_a_run_of_a_command(here: Path) -> None:
+    assert call("[1,2]", "--sweep", "x=1", "--", "python3", "t.py") == 0
+    assert call("--add", "LLSUB.1", "--sweep", "x=2,3") == 0
+    run = run_of(here)
+    assert run_folder.read_lines(here / "LLSUB.1", run) == [
+        "python3 t.py --x=1",
+        "python3 t.py --x=2",
+        "python3 t.py --x=3",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "words", "why"),
+    [
+        (("--sweep", "lr=1"), ("--tasks", "list"), "the tasks of LLSUB.1 have parameters: write --sweep NAME=VALUES"),
+        (("--sweep", "lr=1"), ("--ntasks", "2"), "the tasks of LLSUB.1 have parameters: write --sweep NAME=VALUES"),
+        (("--sweep", "lr=1"), ("--sweep", "lr=1,2", "--sweep", "s=1", "--zip"), "--zip takes the first value of each"),
+        (("--sweep", "lr=1"), ("--zip",), "--zip is for --sweep"),
+        (("--sweep", "lr=1", "--", "{lr}"), ("--sweep", "s=1"), "there is no parameter {lr}"),
+        (("--tasks", "list"), ("--sweep", "lr=1"), "the tasks of LLSUB.1 have no parameters"),
+        ((), ("--sweep", "lr=1"), "the tasks of LLSUB.1 have no parameters"),
+    ],
+)
+def test_tasks_of_another_kind_are_not_added(
+    here: Path, capsys: pytest.CaptureFixture[str], first: tuple[str, ...], words: tuple[str, ...], why: str
+) -> None:
+    (here / "list").write_text("a\n")
+    assert call("task.sh", "[1,2]", *first) == 0
+    capsys.readouterr()
+    assert call("--add", "LLSUB.1", *words) == 2
+    assert why in capsys.readouterr().err
+    assert run_folder.read_run(here / "LLSUB.1").added == 0
