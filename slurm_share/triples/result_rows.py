@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import stat
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
@@ -155,9 +156,11 @@ class _Logs:
 
     def _of(self, file: str, task: int | None, *, is_ended: bool) -> LogResults:
         try:
-            with open(file, "rb") as opened:
-                size = os.fstat(opened.fileno()).st_size
-                if not size:
+            # without waiting for a pipe, which may be in the place of a log in another user's folder
+            with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), "rb") as opened:
+                found = os.fstat(opened.fileno())
+                size = found.st_size
+                if not stat.S_ISREG(found.st_mode) or not size:
                     return LogResults()
                 start = max(0, size - LOG_BYTES) // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
                 with mmap.mmap(opened.fileno(), size - start, offset=start, access=mmap.ACCESS_READ) as data:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -198,3 +199,14 @@ def test_the_line_of_progress_names_what_has_failed(tmp_path: Path) -> None:
     clause = names.clause(TaskCounts(4, done=1, failed=2, running=1))
     assert clause == '; failed: lr=1e-3 opt="a b", lr=1e-4'
     assert names.clause(TaskCounts(4, done=2, failed=2, running=0)) == clause
+
+
+@pytest.mark.parametrize("logs", ["task", "rank"])
+def test_no_log_keeps_the_table_waiting(tmp_path: Path, logs: str, capsys: pytest.CaptureFixture[str]) -> None:
+    node = make(tmp_path, {0: "done", 1: "done", 2: "done"}, logs=logs, is_live=True)
+    os.mkfifo(node / "t.sh.log.0")
+    (node / "t.sh.log.1").mkdir()
+    (node / "t.sh.log.2").symlink_to("/dev/zero")
+    (node / "t.sh.log.x").write_text("LLSUB_RESULT a=1\n")
+    assert call(str(tmp_path), "--csv") == 0
+    assert "Is a directory" in capsys.readouterr().err

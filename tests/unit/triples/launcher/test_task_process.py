@@ -22,3 +22,13 @@ def test_a_new_variable_keeps_the_values_of_the_others() -> None:
     environment[b"B"] = b"3"
     environment.update({b"A": b"44", b"B": b"3"})
     assert lines(environment) == [b"A=44", b"B=3", None]
+
+
+def test_the_variables_of_one_task_are_gone_for_the_next() -> None:
+    environment = Environment({b"A": b"1"})
+    environment.set_own({b"P": b"1", b"Q": b"2"})
+    assert lines(environment) == [b"A=1", b"P=1", b"Q=2", None]
+    environment.set_own({b"Q": b"33"})
+    assert lines(environment) == [b"A=1", b"Q=33", None]
+    environment.set_own({})
+    assert lines(environment) == [b"A=1", None]
