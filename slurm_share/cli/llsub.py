@@ -425,7 +425,7 @@ def _ordinary(
             f"{name} is the folder of a run: llsub --watch {name} follows it, llsub --resume {name} runs what is left"
         )
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
-                    "progress", "window", "checkpoint_signal", "until_done", "spmd", "after",
+                    "progress", "window", "checkpoint_signal", "until_done", "slot", "spmd", "after",
                     "task_time", "sweep", "zip",
                     *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
@@ -488,6 +488,7 @@ def _triple(
         sweeps=tuple(arguments.sweep or ()),
         is_zip=arguments.zip,
         until_done=arguments.until_done,
+        slot_s=arguments.slot,
         pack=PackOptions(**{name: getattr(arguments, name) for name in PackOptions.__struct_fields__}),
     )
     if arguments.spmd:

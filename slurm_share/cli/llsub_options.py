@@ -23,6 +23,7 @@ from ..triples import (
     pack_options,
     submission,
     task_options,
+    turns,
     until_done,
 )
 
@@ -129,6 +130,13 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         metavar="TIME",
         help="end a task that runs longer, such as 90s, 10m, 2h or, as sbatch has it, 10 (minutes), 1:00:00; it counts "
         "as failed, and --retries applies",
+    )
+    add(
+        "--slot",
+        type=_slot,
+        metavar="TIME",
+        help="fair turns, with --checkpoint-signal: a task that has run for TIME (10m, 1h) saves its state and goes to "
+        "the end of the queue, where another one waits that fits nowhere",
     )
     add(
         "--until-done",
@@ -278,6 +286,11 @@ def _order(text: str) -> str:
 def _pattern(text: str) -> str:
     with _as_type_error():
         return log_counts.parse_pattern(text, "the expression").pattern
+
+
+def _slot(text: str) -> float:
+    with _as_type_error():
+        return turns.parse(text)
 
 
 def _most_jobs(text: str) -> int:

@@ -71,6 +71,7 @@ def with_ranks(
         "checkpoint_signal",
         "until_done",
         "task_time",
+        "slot",
         *PackOptions.__struct_fields__,
     )
     together.check([name for name in options if pack_options.is_written(getattr(arguments, name))], triple)

@@ -121,7 +121,11 @@ class Attempt(Struct, eq=False, kw_only=True):
     gpu: int | None = None
     """Position of its GPU among the node's GPUs; None: the GPU of its worker."""
     is_told_to_save: bool = False
-    """It got the signal of --checkpoint-signal."""
+    """It got the signal of --checkpoint-signal because it ends with its job."""
+    turn_over: float = 0.0
+    """Unix time at which it got that signal because its turn is over (--slot), seconds; 0: it did not."""
+    keeps_turn: bool = False
+    """It is not told so again: it did not save its state."""
     over_time_s: float | None = None
     """The time limit that it has exceeded, seconds; None: it has not, or it has none."""
 
@@ -324,6 +328,7 @@ class Attempt(Struct, eq=False, kw_only=True):
             loads=self.loads,
             is_new=self.is_new,
             hopeless=self.hopeless,
+            keeps_turn=self.keeps_turn,
         )
 
     def run(

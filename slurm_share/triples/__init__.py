@@ -43,6 +43,7 @@ if TYPE_CHECKING:
         task_options,
         together,
         triple,
+        turns,
         until_done,
     )
     from .rules.mapreduce import Request
@@ -77,6 +78,7 @@ __getattr__, __all__ = exports(
         "rules.task_options",
         "rules.together",
         "rules.triple",
+        "rules.turns",
         "rules.until_done",
         "run_folder",
         "run_jobs",

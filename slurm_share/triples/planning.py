@@ -24,7 +24,7 @@ from ..slurm.records import NodeKind
 from ..slurm.script import Script
 from . import overwriting, task_reading
 from .records import TASKS_MAX, Distribution, Run, Triple
-from .rules import checkpoint, deal, failing, fitting, pack_options, packed, submission, together
+from .rules import checkpoint, deal, failing, fitting, pack_options, packed, submission, together, turns
 from .rules.checkpoint import Checkpoint
 from .rules.fitting import NodeRequest, Sharing
 from .rules.pack_options import PackOptions
@@ -51,7 +51,8 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     window_s: float | None = None
     checkpoint: Checkpoint | None = None
     until_done: int | None = None
-    """As in records.Run."""
+    slot_s: float | None = None
+    """Both as in records.Run."""
     pack: PackOptions = PackOptions()
     python: str | None = None
     """With `together`: the Python that runs the script; None: the script is executed itself."""
@@ -103,6 +104,7 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
     if pack is not None:
         check_parts(pack)
     number = None if asked.checkpoint is None else int(asked.checkpoint.signal)
+    turns.check(asked.slot_s, asked.checkpoint)
     checkpoint.check(asked.checkpoint, is_moving=_is_moving(pack))
     if pack is not None:
         pack = replace(pack, checkpoint_signal=number)
@@ -160,6 +162,7 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         pack=pack,
         checkpoint_signal=number,
         until_done=asked.until_done,
+        slot_s=asked.slot_s,
         together=asked.together,
         keep_going=asked.keep_going,
     )

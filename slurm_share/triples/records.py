@@ -171,6 +171,9 @@ class Run(Struct, frozen=True, kw_only=True):
     checkpoint_signal: int | None = None
     """Signal on which tasks save their state and end (--checkpoint-signal). A launcher that receives it starts nothing
     more. None: SIGUSR1 and SIGUSR2 are passed on without a meaning."""
+    slot_s: float | None = None
+    """Length of a turn (--slot), seconds: a task that has run so long gives way to one that waits and fits nowhere.
+    None: tasks run to their end."""
     until_done: int | None = None
     """Most jobs of the run, which submits the next one itself while tasks are left (--until-done). None: the user
     resumes it."""
@@ -240,6 +243,8 @@ class Ended(Struct, frozen=True, kw_only=True):
     """The `packing.RateSource` of `units` and `rate_per_s`."""
     speed_ratio: float | UnsetType = UNSET
     """In a packed run: `rate_per_s` over the rate of its command alone on such a GPU."""
+    turn_over: float | UnsetType = UNSET
+    """Unix time at which it was told to save its state because its turn was over (--slot)."""
     peak_rss_mib: int | None = None
     """Peak memory of the largest of its processes (getrusage(2), ru_maxrss); None: not more than the launcher's own
     peak, from which the counter of a new process starts."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from test_triples_mode import Submitted
 
@@ -117,3 +119,46 @@ def test_a_cancelled_job_ends_the_jobs_after_it(cluster: Cluster) -> None:
     made.wait_for(lambda: not made.queue())
     assert "JobState=CANCELLED" in cluster.job(made.jobs[1]), made.log()
     assert len(made.jobs) == 2
+
+
+TURNS = """#!/bin/bash
+n=$(cat state.$LLSUB_TASK 2>/dev/null || echo 0)
+trap told=1 USR1
+echo $LLSUB_TASK >>starts
+while :; do
+    n=$((n + 1)); echo $n >>counted.$LLSUB_TASK
+    sleep 0.05
+    [ "$told" ] && echo $n >state.$LLSUB_TASK && exit 75
+    both=$(sort starts | uniq -c | awk '$1 >= 2' | wc -l)
+    [ "$told" ] || [ "${both:-0}" -lt 6 ] || exit 0
+done
+"""
+"""Counts until each of six tasks has had two turns."""
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(("[1,2,1]",), id="plain", marks=pytest.mark.weekly),  # tests/unit has it without Slurm
+        pytest.param(("[1,6,1]", "--pack", "--max-per-gpu", "1"), id="packed"),
+    ],
+)
+def test_six_tasks_on_two_gpus_take_turns(cluster: Cluster, more: tuple[str, ...]) -> None:
+    """Nobody has a third turn before everybody has had the second; the numbers have no gap; no retry pays."""
+    words = ("--ntasks", "6", "--checkpoint-signal", "USR1", "--slot", "1s", "-g", "2", "--options=-w n2")
+    made = Submitted(cluster, TURNS, *more, *words)
+    assert made.wait() == "COMPLETED", made.log()
+    said = cluster.as_user("alice", f"cd {made.home} && cat starts && echo - && tail -n +1 counted.*").stdout
+    starts, counted = said.split("-\n", 1)
+    # Two tasks may end at once; so a task's next turn comes after those of at least four of the five others.
+    tasks = [int(word) for word in starts.split()]
+    for place, task in enumerate(tasks[:6]):
+        later = tasks[place + 1 :]
+        assert len(set(later[: later.index(task)])) >= 4, made.log()
+    for numbers in re.split("==> .* <==\n", counted)[1:]:
+        found = [int(word) for word in numbers.split()]
+        assert found == list(range(1, len(found) + 1))
+    sums = made.summary()["turns"]
+    assert sums["turns"] == len(tasks) - 6
+    assert {one.outcome for tried in made.attempts().values() for one in tried[:-1]} == {"saved"}
+    assert "turns (--slot): tasks gave way" in made.log()

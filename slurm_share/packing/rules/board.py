@@ -7,6 +7,7 @@ Each decision is made by a function of a `PackView`, such as `place.decide`, so 
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from ..history_records import TaskRun
 from ..records import (
     BOOKING,
     EndFacts,
+    EndKind,
     GpuFacts,
     PackSettings,
     PackView,
@@ -125,6 +127,8 @@ class Board:
         self._is_due = True
         self._next_s: float | None = 0.0
         self._vacancies = Vacancies(self.queue, self._gpus, self._running, self.speeds)
+        self.turns: deque[Attempt] = deque()
+        """Attempts at tasks whose turn was over (--slot): they come after all tasks that have not begun."""
         self._refused: tuple[int, float] | None = None
         """The next task of the list of all nodes, if it cannot start here, and since when."""
 
@@ -207,6 +211,16 @@ class Board:
                 return self._enter(run)
         return None
 
+    def start_turn(self, gpus: tuple[str, ...], now_s: float) -> Attempt | None:
+        """Start the first of `turns` that may run in a slot of `gpus`; None: none may, or there is none."""
+        for number, run in enumerate(self.turns):
+            start = self.slots.place(run, gpus, is_blind=self._is_blind)
+            if start is not None:
+                del self.turns[number]
+                run.begin(start, UNKNOWN, now_s)
+                return self._enter(run)
+        return None
+
     def may_start_new(self, gpus: tuple[str, ...]) -> bool:
         """Return whether a first attempt may start in a slot of `gpus`."""
         return not self.slots.is_checking or self.slots.place(slots.FIRST, gpus, is_blind=self._is_blind) is not None
@@ -235,6 +249,13 @@ class Board:
         self._leave(run.task, now_s)
         run.kind = "done"
         self.slots.done(run)
+
+    def queue_turn(self, now_s: float) -> None:
+        """Put the first of `turns` at the end of the queue, after all tasks that have not begun are in it."""
+        run = self.turns.popleft()
+        run.waits_since_s, run.epoch, run.waiting_view = now_s, -1, None
+        self.queue.append(run)
+        self._is_due = True
 
     # ---- Samples ----
 
@@ -449,7 +470,12 @@ class Board:
             self.queue.ended(run, coming, facts.now_s)
             self.learner.ended(run, facts, cpu_cores)
         if verdict is not None and coming.is_retried:
-            self.queue.insert(_again(run, verdict, coming, facts.now_s))
+            again = _again(run, verdict, coming, facts.now_s)
+            if _is_turn_over(run, facts, verdict.kind):
+                again.keeps_turn = run.keeps_turn or verdict.kind != "saved"
+                self.turns.append(again)
+            else:
+                self.queue.insert(again)
         self._is_due = True
         return run
 
@@ -459,6 +485,9 @@ class Board:
         verdict = blame.judge(facts, run, self._gpus.values(), is_blind=self._is_blind, had=had)
         if verdict.is_moved:
             return verdict, recover.after_move(self.facts[run.gpus[0]].index, run.tries, run.floor_mib)
+        if _is_turn_over(run, facts, verdict.kind):
+            has_saved = verdict.kind == "saved"
+            return verdict, recover.after_turn(verdict.reason, run.tries, run.floor_mib, has_saved=has_saved)
         if self._has_slots:
             largest = self.slots.largest_mib
         else:
@@ -795,6 +824,12 @@ class Board:
             gpu.open()
         else:
             gpu.closed_until_s, gpu.view = now_s + self.settings.warm_up_s, None
+
+
+def _is_turn_over(run: Attempt, facts: EndFacts, kind: EndKind) -> bool:
+    """Return whether an attempt ended because its turn was over, and not with its job or by a problem of its own."""
+    is_ours = run.turn_over > 0 and not (facts.is_stopped_by_us or run.is_told_to_save)
+    return is_ours and kind in ("saved", "unfinished")
 
 
 def _again(run: Attempt, verdict: blame.EndCause, coming: recover.RetryDecision, now_s: float) -> Attempt:

@@ -119,6 +119,13 @@ def after_move(index: int, tries: Tries, floor_mib: int) -> RetryDecision:
     return RetryDecision(is_retried=True, why=why, tries=replace(tries, moved=tries.moved + 1), floor_mib=floor_mib)
 
 
+def after_turn(reason: str, tries: Tries, floor_mib: int, *, has_saved: bool) -> RetryDecision:
+    """Return what follows for a task that has ended because its turn was over: no retry pays for it."""
+    more = "" if has_saved else ", without having saved its state, so no turn of it ends again"
+    why = f"its turn was over{more}; it runs again ({reason})"
+    return RetryDecision(is_retried=True, why=why, tries=tries, floor_mib=floor_mib)
+
+
 def _after_failure(end: AttemptEnd) -> RetryDecision:
     counted = replace(end.tries, failed=end.tries.failed + 1)
     is_retried = _is_paid(end, counted, counted.failed, end.settings.retries)

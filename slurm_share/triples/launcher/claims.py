@@ -73,6 +73,10 @@ class Claims:
             raise self._wrong(error) from error
         return None
 
+    def unclaimed(self) -> Sequence[range]:
+        """Return the chunks after those that are known to be claimed; other nodes may have claimed some of them."""
+        return self.chunks[self._next :]
+
     def peek(self) -> range | None:
         """Return the tasks that `take` claims next if no other node is faster; None when all are claimed.
 

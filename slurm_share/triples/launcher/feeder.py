@@ -157,6 +157,18 @@ class Feeder:
         self._claimed.extend(task for task in map(self._task, chunk or ()) if task not in self._done)
         return chunk is not None
 
+    def count_waiting(self, most: int) -> int:
+        """Return how many tasks wait that this node could start, counted up to `most`. Raises StateError."""
+        if self.closed:
+            return 0
+        found = len(self._claimed) + (self.left() or 0)
+        if found < most and self.peek() is not None and self._claims is not None:
+            for chunk in self._claims.unclaimed():
+                found += sum(task not in self._done for task in chunk)
+                if found >= most:
+                    break
+        return min(found, most)
+
     def left(self) -> int | None:
         """Return how many of the tasks that were dealt to this node have not begun; None: nodes share a queue."""
         return None if self._total is None else self._total - self._dealt

@@ -36,6 +36,7 @@ from .strategy import GivenUp, LauncherState, Strategy
 from .task_logs import TaskLogs
 from .task_process import NO_PROCESSES
 from .time_limits import TimeLimits
+from .turns import Turns
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
@@ -109,6 +110,8 @@ class Loop:
             self.strategy = PackStrategy(shared)
         self.limits = self._find_limits()
         """None: no task has a time limit."""
+        self.turns = None if run.slot_s is None else Turns(run.slot_s, self._signal_to_save, shared.say)
+        """None: tasks run to their end."""
         self.ranks: RankGroup | None = None
         """None: the run has no ranks that send messages."""
         if shared.rendezvous is not None:
@@ -527,7 +530,7 @@ class Loop:
             return None
 
     def _outcome(self, task: Attempt, code: int | None, number: int | None) -> tuple[Outcome, str]:
-        is_told = task.is_moving or task.is_told_to_save or task.over_time_s is not None
+        is_told = task.is_moving or task.is_told_to_save or bool(task.turn_over) or task.over_time_s is not None
         if code == 0 and self.stopping is None and not is_told:
             return "done", ""
         # Slurm may have signalled the task before us.
@@ -538,7 +541,7 @@ class Loop:
             code=code,
             signal=number,
             is_stopped_by_us=self.is_told_to_end,
-            is_told_to_save=task.is_told_to_save or was_signalled,
+            is_told_to_save=task.is_told_to_save or bool(task.turn_over) or was_signalled,
             over_time="" if self.limits is None else self.limits.text(task),
             is_host_memory=task.over_time_s is None
             and may_be_host_memory(code, number)
@@ -598,6 +601,7 @@ class Loop:
             rate_per_s=task.rate_per_s,
             rate_source=task.rate_source,
             speed_ratio=task.speed_ratio,
+            turn_over=round(task.turn_over, 3) or UNSET,
             peak_rss_mib=task.rss_mib,
             cpu_seconds=None if task.cpu_s is None else round(task.cpu_s, 3),
             why=why,
@@ -690,6 +694,20 @@ class Loop:
             if again or not task.is_told_to_save:
                 self._tell_to_save(task)
 
+    def _end_turns(self) -> None:
+        """Tell tasks to save their state whose turn is over, if others wait."""
+        if self.turns is None or self.feeder.closed or self.is_held_up or self._is_paused():
+            return
+        try:
+            waiting = self.strategy.count_waiting()
+        except StateError:
+            return  # the next start says so
+        self.turns.check(self.running, waiting, self.strategy.paused)
+
+    def _signal_to_save(self, task: Attempt) -> None:
+        assert self.run.checkpoint_signal is not None
+        task_process.signal_group(task.pid, self.run.checkpoint_signal)
+
     def _tell_to_save(self, task: Attempt) -> None:
         assert self.run.checkpoint_signal is not None
         task.is_told_to_save = True
@@ -748,6 +766,7 @@ class Loop:
         if self.stopping is not None and self.stopping.left() == 0:
             for pid in self.running:
                 task_process.kill(pid)
+        self._end_turns()
         if self.limits is not None and self.stopping is None and not self.is_saving:
             self.limits.check(self.running, time.monotonic(), self.strategy.paused)
         self.rates.update(self.running, self.strategy, self.done)

@@ -21,7 +21,7 @@ from ...core.text import fold, fold_some
 from ...packing import Attempt, GpuFacts, Start
 from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
 from ..records import Outcome, Run
-from ..rules import deal
+from ..rules import deal, turns
 from ..rules.account import OUTCOME_TEXTS
 from . import environment, strategy, task_process
 from .daemons import Daemons
@@ -229,6 +229,16 @@ class PackStrategy(strategy.Strategy):
                 tasks = 1 + (self.run.tasks // self.node.count if left is None else left)
                 self.tuning.begin(ask.key, tasks, self.learning.history)
             self.board.add(ask, now, floor_mib=self._floor(task))
+
+        if self.board.turns and (self.node.count == 1 or self.feeder.peek() is None):
+            for _ in range(min(len(self.board.turns), self.board.settings.window - len(self.board.waiting))):
+                self.board.queue_turn(now)
+
+    def count_waiting(self) -> int:
+        now, slot_s = self.now(), self.run.slot_s or 0.0
+        first = self.board.queue.first()
+        has_waited = first is not None and now - first.waits_since_s >= min(turns.WAITED_S, slot_s)
+        return super().count_waiting() if has_waited and not self._ready else 0
 
     def _takes_next(self, now: float) -> bool:
         """Return whether this node takes the next task of the list that all nodes share."""

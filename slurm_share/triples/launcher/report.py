@@ -21,10 +21,11 @@ from ...packing import TaskSpec
 from .. import run_folder, task_names
 from ..records import Ended, Run
 from ..result_files import ResultFiles
-from ..rules import deal, together
+from ..rules import deal, together, turns
 from ..rules.account import OUTCOME_TEXTS, Account, Tally
 from ..rules.failing import failure_limit_text, is_too_much
 from ..rules.progress import WorkTally
+from ..rules.turns import TurnSums, TurnTally
 
 ROWS = 200
 """Most rows of the table. A larger run shows only tasks that are not done; summary.json has all."""
@@ -46,13 +47,22 @@ class Summary(Struct, frozen=True):
     """Why summary.json could not be written; empty: it was written."""
     work: str = ""
     """The measured rates as a sentence; empty: none."""
+    turns: TurnSums | None = None
+    """None: a run without turns."""
 
 
-def count(results: ResultFiles, run: Run, work: WorkTally | None = None) -> Account:
-    """Count all results of a run, and add up their rates in `work`. Raises StateError if results cannot be read."""
+def count(
+    results: ResultFiles, run: Run, work: WorkTally | None = None, took_turns: TurnTally | None = None
+) -> Account:
+    """Count all results of a run, and add up their rates in `work` and their turns in `took_turns`.
+
+    Raises StateError if results cannot be read.
+    """
     tally = Tally(run.name, run.tasks)
     for number in range(len(results)):
         attempts = results.of_file(number)
+        if took_turns is not None:
+            attempts = took_turns.passed_on(attempts)
         tally.add(number, attempts if work is None else work.passed_on(attempts))
     return tally.account()
 
@@ -65,20 +75,22 @@ def summarize(folder: Path, run: Run) -> Summary:
     """
     results = ResultFiles(folder, run)
     work = WorkTally(is_alike=run.task_kind != "command")
-    found = count(results, run, work)
+    took_turns = None if run.slot_s is None else TurnTally(run.tasks)
+    found = count(results, run, work, took_turns)
+    sums = None if took_turns is None else took_turns.sums()
     rows = tuple(results.ended(place) for place in found.shown(ROWS))
     specs = run_folder.read_specs(folder, run)
-    unwritten = _write(folder, found, results, specs)
-    return Summary(found, rows, task_names.Labels(specs), unwritten, work.sentence())
+    unwritten = _write(folder, found, results, specs, sums)
+    return Summary(found, rows, task_names.Labels(specs), unwritten, work.sentence(), sums)
 
 
-def _write(folder: Path, found: Account, results: ResultFiles, specs: Sequence[TaskSpec]) -> str:
+def _write(folder: Path, found: Account, results: ResultFiles, specs: Sequence[TaskSpec], sums: TurnSums | None) -> str:
     """Write summary.json atomically; return why that failed, else empty."""
     file = folder / run_folder.SUMMARY
     new = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         with open(new, "wb") as opened:
-            opened.writelines(_pieces(found, results, specs))
+            opened.writelines(_pieces(found, results, specs, sums))
             opened.flush()
             os.fsync(opened.fileno())  # a file system may report only here that it is full
         new.replace(file)
@@ -89,7 +101,7 @@ def _write(folder: Path, found: Account, results: ResultFiles, specs: Sequence[T
     return ""
 
 
-def _pieces(found: Account, results: ResultFiles, specs: Sequence[TaskSpec]) -> Iterator[bytes]:
+def _pieces(found: Account, results: ResultFiles, specs: Sequence[TaskSpec], sums: TurnSums | None) -> Iterator[bytes]:
     """Yield summary.json in pieces; lines of results are copied unchanged."""
     head = {"version": found.version, "name": found.name, "tasks": found.tasks, "done": found.done}
     yield b"{\n" + b",\n".join(b' "%s": %s' % (name.encode(), msgspec.json.encode(one)) for name, one in head.items())
@@ -101,6 +113,8 @@ def _pieces(found: Account, results: ResultFiles, specs: Sequence[TaskSpec]) -> 
         yield b',\n "params": [\n'
         yield from _joined((msgspec.json.encode(spec.params) for spec in specs), b",\n")
         yield b"\n ]"
+    if sums is not None:
+        yield b',\n "turns": %s' % msgspec.json.encode(sums)
     yield b',\n "seconds": %s,\n "jobs": [' % msgspec.json.encode(found.seconds)
     jobs = ({"job": job, **msgspec.to_builtins(one)} for job, one in found.jobs.items())
     yield from _joined(msgspec.json.encode(one) for one in jobs)
@@ -159,6 +173,8 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     said = [f"{found.done} of {counted(found.tasks, what)} done{lasted}"]
     if summary.work:
         said.append(summary.work)
+    if summary.turns is not None:
+        said += turns.sentences(summary.turns)
     if found.tried_again:
         moved = f"; done on another GPU than the first attempt: {_fold(found.moved)}" if found.moved else ""
         said.append(f"tried again: {_fold(found.tried_again)}{moved}")

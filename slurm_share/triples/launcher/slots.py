@@ -86,7 +86,7 @@ class SlotStrategy(strategy.Strategy):
             return None
         number = feeder.take(self.node.workers[worker].rank)
         if number is None:
-            return None
+            return board.start_turn(gpus, now)
         ask, before = TaskAsk(task=number), self.shared.out_of_memory.get(number)
         if before is None:
             return board.start_new(ask, gpus, now)

@@ -146,7 +146,11 @@ class Strategy(ABC):
     @property
     def waiting(self) -> int:
         """Return how many attempts wait at this node; 0 if nothing starts any more."""
-        return 0 if self.feeder.closed else len(self.board.queue)
+        return 0 if self.feeder.closed else len(self.board.queue) + len(self.board.turns)
+
+    def count_waiting(self) -> int:
+        """Return how many tasks wait that fit nowhere on this node, counted up to its workers. Raises StateError."""
+        return self.waiting + self.feeder.count_waiting(len(self.node.workers))
 
     def left(self) -> int | None:
         """Return how many tasks of this node have not begun; None: nodes share a queue."""

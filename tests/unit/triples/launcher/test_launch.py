@@ -365,6 +365,53 @@ def test_a_task_that_has_saved_its_state_goes_on_in_the_next_run(tmp_path):
     assert made.result_outcomes() == {0: "done", 1: "done", 2: "done"}
 
 
+TURNS = """#!/bin/bash
+echo $LLSUB_TASK >>starts
+n=$(cat state.$LLSUB_TASK 2>/dev/null || echo 0)
+trap told=1 USR1
+while :; do
+    n=$((n + 1)); echo $n >>counted.$LLSUB_TASK
+    sleep 0.05
+    [ "$told" ] && echo $n >state.$LLSUB_TASK && exit 75
+    both=$(sort starts | uniq -c | awk '$1 >= 2' | wc -l)
+    [ "$told" ] || [ "${both:-0}" -lt 6 ] || exit 0
+done
+"""
+"""Counts until each of six tasks has had two turns."""
+
+
+def test_six_tasks_in_two_processes_take_turns(tmp_path):
+    """Each has its next turn after all others, counts on without a gap, and no retry pays."""
+    made = Launch(
+        tmp_path, TURNS, 2, tasks=6, distribution="dynamic", checkpoint_signal=int(signal.SIGUSR1), slot_s=1.0
+    )
+    code, said = made.go()
+    assert code == 0, said
+    starts = [int(line) for line in (tmp_path / "starts").read_text().split()]
+    # Two tasks may end at once; so a task's next turn comes after those of at least four of the five others.
+    for place, task in enumerate(starts[:6]):
+        later = starts[place + 1 :]
+        assert len(set(later[: later.index(task)])) >= 4, starts
+    for task in range(6):
+        counted = [int(line) for line in (tmp_path / f"counted.{task}").read_text().split()]
+        assert counted == list(range(1, len(counted) + 1))
+        assert {*made.outcomes()[task][:-1]} == {"saved"}
+    turns = json.loads((made.folder / "summary.json").read_text())["turns"]
+    assert turns["turns"] == len(starts) - 6
+    assert "turns (--slot): tasks gave way" in said
+    assert "share of the running time by task: 0: " in said
+
+
+def test_a_task_that_does_not_save_at_the_end_of_its_turn_keeps_its_next_one(tmp_path):
+    """It runs again, since its signal ended it, and is not told again: it would never come to its end."""
+    text = "#!/bin/bash\nif ((LLSUB_TASK)) || [ -e told ]; then sleep 0.6; exit 0; fi\ntouch told\nsleep 600\n"
+    made = Launch(tmp_path, text, 1, tasks=2, distribution="dynamic", checkpoint_signal=int(signal.SIGUSR1), slot_s=0.2)
+    code, said = made.go()
+    assert code == 0, said
+    assert made.outcomes()[0] == ["unfinished", "done"]
+    assert "told to save their state and to go to the end of the queue (--slot): 0" in said
+
+
 HASTY = PATIENT.replace("GRACE_S = 3600.0", "GRACE_S = loop.TERM_S + 1.0")
 """A launcher that tells tasks to end a second after it told them to save their state."""
 
