@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .core.paths import Paths as Paths
     from .core.records import ShareRequest as ShareRequest
     from .core.settings import Settings as Settings
-    from .executor.client import Executor as Executor
+    from .executor import Executor as Executor
     from .node.records import Gpu as Gpu
     from .node.records import GpuReading as GpuReading
     from .share import Ledger as Ledger
@@ -28,7 +28,7 @@ _HOME = {
     "SlurmShareError": ("core.errors", "SlurmShareError"),
     "Paths": ("core.paths", "Paths"),
     "Settings": ("core.settings", "Settings"),
-    "Executor": ("executor.client", "Executor"),
+    "Executor": ("executor", "Executor"),
     "ShareRequest": ("core.records", "ShareRequest"),
     "Gpu": ("node.records", "Gpu"),
     "GpuReading": ("node.records", "GpuReading"),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # mypy takes it as true; importing `typing` would cost more than this module
 if TYPE_CHECKING:
-    from .client import Executor, Future
+    from .client import Executor
     from .errors import (
         ExecutorError,
         InitializerFailed,
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
         TimeLimit,
         WorkerLost,
     )
+    from .exchange import Future
 
 __all__ = ["Executor", "ExecutorError", "Future", "InitializerFailed", "NotReadable", "NotStored", "RemoteTraceback"]
 __all__ += ["RunEnded", "SubmissionFailed", "TimeLimit", "WorkerLost"]
 
-_HOME = {"Executor": "client", "Future": "client"}
+_HOME = {"Executor": "client", "Future": "exchange"}
 
 
 def __getattr__(name: str) -> object:

@@ -5,37 +5,28 @@ from __future__ import annotations
 import os
 import re
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 from . import frames, run_folder, starting
 from .errors import SubmissionFailed
-
-if TYPE_CHECKING:
-    from .client import Exchange, Executor, Future
+from .exchange import Exchange, Future
 
 
-def attach(cls: type[Executor], folder: str) -> Executor:
-    """Return an executor of the run in a folder, with its calls in `futures`. See `Executor.attach`."""
-    from .client import Exchange
-
+def attach(folder: str) -> tuple[Exchange, dict[str, Future[Any]]]:
+    """Return a further client of the run in a folder, and futures of its calls, by key. See `Executor.attach`."""
     parent = os.path.abspath(folder)
     path = f"{parent}/{run_folder.NAME}"
     config = read_config(parent, path)
-    job = starting.Job(path, most_workers=config.processes)
-    exchange = Exchange(path, job, config)
+    exchange = Exchange(path, starting.Job(path, most_workers=config.processes), config)
+    exchange.restart = restart
     futures = read_calls(exchange)
-    executor = cls.__new__(cls)
-    executor._options = dict(config.made)
-    executor._set_up(exchange)
     exchange.read_results()
-    executor.futures = futures
-    exchange.restarts = 1
     if exchange.futures:
         restart(exchange)
         exchange.begin_reading()
     else:
-        exchange.restart = restart
-    return executor
+        exchange.needs_start = True
+    return exchange, futures
 
 
 def read_config(parent: str, path: str) -> run_folder.Config:
@@ -57,11 +48,9 @@ def read_config(parent: str, path: str) -> run_folder.Config:
     return config
 
 
-def read_calls(exchange: Exchange) -> dict[str, Future[object]]:
+def read_calls(exchange: Exchange) -> dict[str, Future[Any]]:
     """Return futures for all calls of a run, by key. Raises OSError, NotOwnFile."""
-    from .client import Future
-
-    futures: dict[str, Future[object]] = {}
+    futures: dict[str, Future[Any]] = {}
     for number in run_folder.clients(exchange.folder):
         cancelled: list[frames.Key] = []
         for kind, content, _ in frames.Reader(f"{exchange.folder}/{run_folder.CALLS}/{number}").read():
@@ -69,7 +58,7 @@ def read_calls(exchange: Exchange) -> dict[str, Future[object]]:
                 for index in frames.call_indexes(content):
                     key = f"{number}.{index}"
                     if key not in futures:
-                        future: Future[object] = Future()
+                        future: Future[Any] = Future()
                         future.key, future._exchange, future._call = key, exchange, (number, index)
                         futures[key] = future
                         exchange.futures[number, index] = future
