@@ -426,7 +426,7 @@ def _ordinary(
         )
     triples_only = ("tasks", "ntasks", "distribution", "logs", "no_bind", "local", "retries", "max_failures", "wait",
                     "progress", "window", "checkpoint_signal", "until_done", "slot", "spmd", "after",
-                    "task_time", "sweep", "zip",
+                    "task_time", "task_cpus", "task_mem", "sweep", "zip",
                     *PackOptions.__struct_fields__)  # fmt: skip
     for name in triples_only:
         if pack_options.is_written(getattr(arguments, name)):

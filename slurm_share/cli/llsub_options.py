@@ -30,7 +30,7 @@ from ..triples import (
 DRY_RUNS = ("short", "script")
 """Values of --dry-run: without and with the script of the job. The first is the default."""
 
-TASK_OPTIONS = ("task-time",)
+TASK_OPTIONS = ("task-time", "task-cpus", "task-mem")
 """Options of each task that need no --pack; an `#LLSUB` line of a tasks file has them too."""
 FIRST_PAGE: dict[str, str] = {
     "--options": "further options of sbatch, quoted as one argument",
@@ -60,6 +60,7 @@ FIRST_PAGE: dict[str, str] = {
             "--constraint", "--qos", "--reservation", "--account", "--zip", "--distribution", "--logs", "--window",
             "--no-bind", "--gpus-per-task", "--name", "--oom-retries", "--max-per-gpu", "--order", "--memory-guard",
             "--estimate", "--compare-sharing", "--hang", "--undo", "--keep-going", "--env", "--script", "--parsable",
+            "--task-cpus", "--task-mem",
             "--lines",
         ),
         argparse.SUPPRESS,
@@ -146,6 +147,18 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         metavar="K",
         help="let the run submit its next job itself while tasks are left, at most K jobs in all (default: "
         f"{until_done.JOBS_DEFAULT}); not after a job that made no progress, and not for failed tasks alone",
+    )
+    add(
+        "--task-cpus",
+        type=_task_option("task-cpus"),
+        metavar="K",
+        help="CPUs of a task; if that is more than one process has, it starts when they are free on the node",
+    )
+    add(
+        "--task-mem",
+        type=_task_option("task-mem"),
+        metavar="SIZE",
+        help="host memory of a task, such as 8G; it starts when so much of the job's memory is not booked by others",
     )
     add("--no-bind", action="store_true", help="do not bind processes to cores")
 

@@ -72,6 +72,8 @@ def with_ranks(
         "until_done",
         "task_time",
         "slot",
+        "task_cpus",
+        "task_mem",
         *PackOptions.__struct_fields__,
     )
     together.check([name for name in options if pack_options.is_written(getattr(arguments, name))], triple)

@@ -29,7 +29,7 @@ ALONE_RATIO = 0.95
 def signature_of(ask: TaskAsk) -> object:
     """Return a value that is equal for tasks that a decision treats alike, provided that their estimates are equal."""
     family = None if ask.key is None else ask.key.family
-    return family, ask.gpus, ask.gpu_mem_mib, ask.gpu_mem_percent, ask.is_half, ask.name
+    return family, ask.gpus, ask.gpu_mem_mib, ask.gpu_mem_percent, ask.is_half, ask.workers, ask.host_mib, ask.name
 
 
 UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")
@@ -72,6 +72,8 @@ class Attempt(Struct, eq=False, kw_only=True):
     # ---- Where it runs ----
     worker: int = -1
     """The launcher's worker that provides its cores; -1: none yet."""
+    more_workers: tuple[int, ...] = ()
+    """Further workers whose cores it has too."""
     gpus: tuple[str, ...] = ()
     """UUIDs; empty: it waits."""
     started_s: float = 0.0

@@ -86,6 +86,10 @@ class TaskAsk(Struct, frozen=True, kw_only=True):
     """The same as a part of what a task can have on its GPU. None: not given."""
     is_half: bool = False
     """It takes half a GPU: at most two such tasks run on one."""
+    workers: int = 1
+    """Number of the node's workers whose cores it takes."""
+    host_mib: int | None = None
+    """Host memory that it books; None: the part of one worker."""
     priority: int = 0
     """Tasks with a larger number start first."""
     name: str = ""
@@ -433,6 +437,10 @@ class PackView(Struct, frozen=True, kw_only=True):
     """In the order of submission, at most `window`."""
     free_workers: int
     """Number of further tasks for which there are cores and a log."""
+    free_host_mib: int | None = None
+    """Host memory that is not booked; None: it is not known, and not booked."""
+    worker_host_mib: int = 0
+    """The part of it of a task that does not ask for more."""
     settings: PackSettings = PackSettings()
     last_gpu: int = -1
     """Index of the GPU of the last start, for `rr`."""

@@ -16,6 +16,7 @@ from ..core import config, gpu_option, names
 from ..core.errors import CommandError, ConfigError, DriverError, OptionError, UsageError
 from ..core.settings import Settings
 from ..node import topology
+from ..node.memory import HostMemory
 from ..node.records import Gpu
 from ..packing import PackRequest, PackSettings, TaskSpec, check_parts
 from ..share import limits, option, visible_devices, visible_gpus
@@ -24,7 +25,7 @@ from ..slurm.records import NodeKind
 from ..slurm.script import Script
 from . import overwriting, task_reading
 from .records import TASKS_MAX, Distribution, Run, Triple
-from .rules import checkpoint, deal, failing, fitting, pack_options, packed, submission, together, turns
+from .rules import checkpoint, deal, failing, fitting, pack_options, packed, parts, submission, together, turns
 from .rules.checkpoint import Checkpoint
 from .rules.fitting import NodeRequest, Sharing
 from .rules.pack_options import PackOptions
@@ -170,6 +171,7 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         run = failing.with_max_failures(run, asked.max_failures)
     if script is not None and asked.python is not None:
         run = replace(run, command=together.command_of(asked.python, *run.command))
+    parts.check(run, found, is_tried=_is_tried(run.pack))
     return run, found
 
 
@@ -260,6 +262,8 @@ def plan_run(
         kinds = with_gpus
     kinds = fitting.candidates(kinds, triple, gpus or ())
     kinds = fitting.chosen(kinds, triple, submission.said(directives, wishes))
+    cpus, memory = [kind.cpus for kind in kinds], [kind.memory_mib for kind in kinds]
+    parts.check_room(run, tasks, max(cpus, default=None), max(memory, default=None))
     plugin = slurm_jobs.read_has_share_option()
     wanted = None if gpus is None else sum(count for _, count in gpus)
     of_a_node = min((kind.gpu_count for kind in kinds), default=None) if wanted is None else wanted
@@ -342,6 +346,8 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: SbatchOptions) -> 
                          f"{replace(triple, nodes=1)}")  # fmt: skip
     gpus = None if wishes.gpus is None else sum(count for _, count in gpu_option.parse_gpus(wishes.gpus))
     written, run = _take_sm_tried(wishes.share, run)
+    limit = HostMemory().limit()
+    parts.check_room(run, tasks, len(os.sched_getaffinity(0)), None if limit is None else limit.mib)
     if run.pack is None:
         sharing = Sharing() if written is None else fitting.sharing(triple, written, gpus, plugin=False)
         return LocalPlan(replace(run, share=sharing.request), gpus, notes=sharing.notes)

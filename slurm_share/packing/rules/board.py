@@ -80,11 +80,13 @@ class Board:
         runs: list[TaskRun] | None = None,
         pairs: list[PairRun] | None = None,
         budgets: Mapping[str, Budget] | None = None,
+        host_mib: int | None = None,
     ) -> None:
         """Create a node with idle GPUs and `workers` free workers. `speeds` None: no speeds are known yet. `can_move`:
         tasks save their state on a signal. `policy`: makes the decisions. `unix_s`: Unix time of second 0. `sharing`,
         `software`: of the runs in the user's history. `runs`, `pairs` get what is for the history; None: it is not
-        kept. `budgets`: with the policy `slots`, GPU -> the memory that its slots divide, for GPUs with caps."""
+        kept. `budgets`: with the policy `slots`, GPU -> the memory that its slots divide, for GPUs with caps.
+        `host_mib`: host memory that tasks book, an even part for each worker; None: they book none."""
         self._policy = policy
         self._can_move = can_move
         self.settings = settings
@@ -93,6 +95,8 @@ class Board:
         self.estimator = estimator
         self.speeds = Speeds() if speeds is None else speeds
         self.free_workers = workers
+        self._free_host_mib = host_mib
+        self._worker_host_mib = (host_mib or 0) // max(workers, 1)
         self.unix_s = unix_s
         self.facts = {gpu.uuid: gpu for gpu in sorted(gpus, key=lambda one: one.index)}
         self._gpus = {uuid: GpuState(facts) for uuid, facts in self.facts.items()}
@@ -201,9 +205,16 @@ class Board:
         self.queue.append(made)
         self.slots.has_larger_caps = True
 
-    def start_waiting(self, gpus: tuple[str, ...], now_s: float) -> Attempt | None:
-        """Start the first waiting attempt that may run in a slot of `gpus`; None: none may, or none waits."""
+    def start_waiting(self, gpus: tuple[str, ...], now_s: float, free_workers: int = 1) -> Attempt | None:
+        """Start the first waiting attempt that may run in a slot of `gpus`; None: none may, or none waits.
+
+        `free_workers`: with that slot.
+        """
         for run in self.queue.in_order():
+            if not self.has_node_room(run.ask, free_workers):
+                if now_s - run.waits_since_s >= self.settings.patience_s:
+                    return None
+                continue
             start = self.slots.place(run, gpus, is_blind=self._is_blind)
             if start is not None:
                 self.withdraw(run.task)
@@ -211,9 +222,14 @@ class Board:
                 return self._enter(run)
         return None
 
-    def start_turn(self, gpus: tuple[str, ...], now_s: float) -> Attempt | None:
-        """Start the first of `turns` that may run in a slot of `gpus`; None: none may, or there is none."""
+    def start_turn(self, gpus: tuple[str, ...], now_s: float, free_workers: int = 1) -> Attempt | None:
+        """Start the first of `turns` that may run in a slot of `gpus`; None: none may, or there is none.
+
+        `free_workers`: with that slot.
+        """
         for number, run in enumerate(self.turns):
+            if not self.has_node_room(run.ask, free_workers):
+                continue
             start = self.slots.place(run, gpus, is_blind=self._is_blind)
             if start is not None:
                 del self.turns[number]
@@ -237,11 +253,33 @@ class Board:
             run.cap_mib = run.reserved_mib = budget.cap_mib
         return self._enter(run)
 
+    def has_node_room(self, ask: TaskAsk, free_workers: int) -> bool:
+        """Return whether the cores and the host memory that a task asks for are free."""
+        if ask.workers > free_workers:
+            return False
+        return self._free_host_mib is None or self._host_mib(ask) <= self._free_host_mib
+
+    def is_held_back(self, now_s: float, free_workers: int) -> bool:
+        """Return whether nothing may start, so that a task which has waited long gets the cores or memory it needs."""
+        return any(
+            now_s - run.waits_since_s >= self.settings.patience_s and not self.has_node_room(run.ask, free_workers)
+            for run in self.queue.in_order()
+        )
+
+    def _host_mib(self, ask: TaskAsk) -> int:
+        return self._worker_host_mib if ask.host_mib is None else ask.host_mib
+
+    def _take_parts(self, ask: TaskAsk, sign: int = 1) -> None:
+        """Book the cores and the host memory of a task; with sign -1, give them back."""
+        self.free_workers -= sign * ask.workers
+        if self._free_host_mib is not None:
+            self._free_host_mib -= sign * self._host_mib(ask)
+
     def _enter(self, run: Attempt) -> Attempt:
         self._running[run.task] = run
         for uuid in run.gpus:
             self._gpus[uuid].running[run.task] = run
-        self.free_workers -= 1
+        self._take_parts(run.ask)
         return run
 
     def done(self, run: Attempt, now_s: float) -> None:
@@ -578,6 +616,8 @@ class Board:
             running=running,
             waiting=waiting,
             free_workers=self.free_workers,
+            free_host_mib=self._free_host_mib,
+            worker_host_mib=self._worker_host_mib,
             settings=self.settings,
             last_gpu=self._last_gpu,
             median_s=self._median_s(),
@@ -728,7 +768,7 @@ class Board:
         run.alone_since_s = now_s if len(gpus) == 1 and not run.neighbours else None
         self._running[action.task] = run
         self._running_views = None
-        self.free_workers -= 1
+        self._take_parts(run.ask)
         closes = not action.is_alone and closes_gpu(self.settings, estimate)
         for gpu in gpus:
             for other in gpu.running.values():
@@ -745,7 +785,7 @@ class Board:
     def _leave(self, task: int, now_s: float) -> Attempt:
         run = self._running.pop(task)
         self._running_views = None
-        self.free_workers += 1
+        self._take_parts(run.ask, -1)
         for gpu in self._on(run):
             gpu.running.pop(task)
             if len(gpu.running) == 1:

@@ -40,7 +40,7 @@ class BookedPolicy(Policy):
     def __init__(self, view: PackView) -> None:
         super().__init__(view)
         self.started_on: dict[str, list[int]] = {}
-        self.patience_s = max(self.settings.patience_s, 2 * (view.median_s or 0.0))
+        self.patience_s = self._patience_s()
         self.stuck: dict[object, int] = {}
         self.models = {place.model for place in self.places}
         self._measure()

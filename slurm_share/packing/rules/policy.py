@@ -44,6 +44,7 @@ class Policy(ABC):
         self.now_s = view.now_s
         self.settings = view.settings
         self.free_workers = view.free_workers
+        self.free_host_mib = view.free_host_mib
         self.actions: list[Action] = []
         self.refused: list[StartRefusal] = []
         running: dict[str, list[RunningView]] = {gpu.facts.uuid: [] for gpu in view.gpus}
@@ -125,7 +126,9 @@ class Policy(ABC):
             place.book(reserve_mib, processes, is_alone=is_alone, closes=closes)
             place.halves += task.ask.is_half
         self._free_holds(number)
-        self.free_workers -= 1
+        self.free_workers -= task.ask.workers
+        if self.free_host_mib is not None:
+            self.free_host_mib -= self._host_mib(task)
 
     # ---- Steps of a decision ----
 
@@ -146,7 +149,28 @@ class Policy(ABC):
             if self.free_workers <= 0:
                 self.refused.append(StartRefusal(task.ask.task, "", refusals.NO_CORES))
                 return
+            lacking = self._lacking(task)
+            if lacking:
+                # Smaller tasks go on, until this one has waited long: then the next free cores and memory are its own.
+                self.refused.append(StartRefusal(task.ask.task, "", lacking))
+                is_stopped = self.now_s - task.waits_since_s >= self._patience_s()
+                continue
             is_stopped = not self._place(task) and self._stops_behind(task)
+
+    def _lacking(self, task: WaitingView) -> str:
+        """Return what is not free on the node for a task, besides a GPU; empty: nothing."""
+        if task.ask.workers > self.free_workers:
+            return refusals.FEW_CORES
+        if self.free_host_mib is not None and self._host_mib(task) > self.free_host_mib:
+            return refusals.HOST_FULL
+        return ""
+
+    def _host_mib(self, task: WaitingView) -> int:
+        return self.view.worker_host_mib if task.ask.host_mib is None else task.ask.host_mib
+
+    def _patience_s(self) -> float:
+        """Return the time after which a waiting task is old."""
+        return max(self.settings.patience_s, 2 * (self.view.median_s or 0.0))
 
     @abstractmethod
     def _ordered(self) -> list[WaitingView]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 NO_CORES = "no cores are free for a further task"
+FEW_CORES = "fewer cores are free than it asks for"
+HOST_FULL = "less host memory is free than it asks for"
 IN_ORDER = "an earlier task goes first"
 PROBLEM = "the GPU has a problem"
 OUT = "the GPU is out of service"

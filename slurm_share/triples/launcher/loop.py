@@ -287,7 +287,7 @@ class Loop:
                 if found is None:
                     break
                 if not self._start(*found):
-                    self.free.append(found[0])
+                    self._free_workers(found[1])
         except StateError as error:
             self._close(f"{error}; no further task starts on {self.node.name}")
         self.free.extend(idle)
@@ -390,12 +390,19 @@ class Loop:
             task.log_start, task.out = self.logs.open(task)
             self.rates.before(task)
             argv = self._argv(task.task, env)
-            self.starter.start(worker, argv, env, task.out)
+            cpus = frozenset(self.strategy.worker_of(task).place.cpus) if task.more_workers and self.run.bind else None
+            self.starter.start(worker, argv, env, task.out, cpus)
         except (OSError, ValueError) as error:
             self._did_not_start(task, error)
             return False
         self.starting[worker] = task
         return True
+
+    def _free_workers(self, task: Attempt) -> None:
+        """Give back the workers of an attempt that does not run."""
+        self.free.append(task.worker)
+        self.free.extend(task.more_workers)
+        task.more_workers = ()
 
     def _argv(self, task: int, env: task_process.Environment) -> Sequence[str]:
         """Return program and arguments of a task; for a kept script that imports from its own folder, change `env`."""
@@ -414,7 +421,7 @@ class Loop:
             task = self.starting.pop(begun.worker)
             if begun.error is not None:
                 self._did_not_start(task, begun.error)
-                self.free.append(task.worker)
+                self._free_workers(task)
                 continue
             self.logs.close(task)
             self.never_started = 0
@@ -512,7 +519,7 @@ class Loop:
             self.rates.ended(task)
             outcome, why = self._outcome(task, code, number)
             self._ended(task, outcome, why, code, number)
-            self.free.append(task.worker)
+            self._free_workers(task)
         self._write_down()
         return found
 
@@ -583,6 +590,8 @@ class Loop:
         blank = self.blanks[task.worker]
         if task.gpu is not None:
             blank = on_gpu(self.node, blank, task.gpu)
+        if task.more_workers and blank.cpus:
+            blank = replace(blank, cpus=fold(self.strategy.worker_of(task).place.cpus))
         self.unwritten[task.worker] = replace(
             blank,
             task=task.task,

@@ -20,7 +20,7 @@ from ...core import names
 from ...core.text import fold, fold_some
 from ...packing import Attempt, GpuFacts, Start
 from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
-from ..records import Outcome, Run
+from ..records import Outcome, Run, Worker
 from ..rules import deal, turns
 from ..rules.account import OUTCOME_TEXTS
 from . import environment, strategy, task_process
@@ -52,29 +52,31 @@ class PackEnvironments:
         self._facts: dict[str, GpuFacts] = {facts.uuid: facts for facts in node.gpu_facts}
         self._kept: dict[object, task_process.Environment] = {}
 
-    def find(self, task: Attempt, *, threads: int | None) -> task_process.Environment:
-        """Return the environment of a task. `threads`: OMP_NUM_THREADS of each process; None: not set here."""
+    def find(self, task: Attempt, worker: Worker, *, threads: int | None, cpus: int | None) -> task_process.Environment:
+        """Return the environment of a task in a worker. `threads`: OMP_NUM_THREADS of each process; None: not set here.
+        `cpus`: that it asks for."""
         key = (
             task.worker, task.gpus, task.cap_mib, task.start_mib, task.is_alone, task.sharing, task.sm_percent,
-            threads,
+            threads, task.more_workers, cpus,
         )  # fmt: skip
         env = self._kept.get(key)
         if env is None:
             if len(self._kept) >= ENVIRONMENTS_MOST:
                 self._kept.clear()
-            env = self._kept[key] = self._make(task, threads)
+            env = self._kept[key] = self._make(task, worker, threads, cpus)
         env[ENV_NEIGHBOURS] = b"%d" % task.neighbours
         env.update(environment.of_rank(self._run, self._node, task.rank))
         return env
 
-    def _make(self, task: Attempt, threads: int | None) -> task_process.Environment:
-        worker = self._node.workers[task.worker]
+    def _make(self, task: Attempt, worker: Worker, threads: int | None, cpus: int | None) -> task_process.Environment:
         slot, more = self._slot_of(task)
         variables: tuple[Assignment, ...] = ()
         if self._node.plan is not None:
             variables = (*registry.slot_environment(self._node.plan, slot), *more)
         other = replace(worker, rank=task.rank, gpu_slot=slot, environment=variables)
         of_start = {ENV_GPU_MEM: str(task.start_mib), os.fsdecode(ENV_NEIGHBOURS): "0"}
+        if cpus is not None:
+            of_start[names.ENV_THREADS] = str(cpus)
         return task_process.Environment(
             environment.of_worker(self._common, self._run, self._node, other, threads=threads, more=of_start)
         )
@@ -152,7 +154,6 @@ class PackStrategy(strategy.Strategy):
         run, node, say = self.run, self.node, self.say
         assert run.pack is not None
         self.pack = run.pack
-        self.specs = shared.specs
         self.sampler = Sampler(self.running, True, shared.host, [slot.gpu for slot in self.node.gpu_slots])
         self.daemons = Daemons(dict(zip([one.uuid for one in node.gpu_facts], node.gpu_slots, strict=True)))
         self.hangs = Hangs(run.pack.hang_s, is_killing=run.pack.hang == "kill", say=say)
@@ -171,6 +172,7 @@ class PackStrategy(strategy.Strategy):
             self.learning.make_speeds(),
             can_move=run.pack.checkpoint_signal is not None,
             unix_s=unix_s,
+            host_mib=self.parts.host_mib,
             sharing=node.gpu_slots[0].backend,
             software=self.learning.software,
             runs=self.learning.runs if run.pack.learns else None,
@@ -192,7 +194,6 @@ class PackStrategy(strategy.Strategy):
         """The key of every task, if all tasks are the same command."""
         self._asked: packing.TaskAsk | None = None
         """The last request that was made: of the next task of the list, until a node takes it."""
-        self._given_up: list[strategy.GivenUp] = []
         self._attempts: dict[int, int] = {}
         """Task -> the number of its next attempt, from the second on."""
 
@@ -211,7 +212,9 @@ class PackStrategy(strategy.Strategy):
             task, why = self._ready.popleft()
             if self._may_start(task, now):
                 self.log.started(task.task, why)
-                return self._worker_for(task, free), task
+                worker = self._worker_for(task, free)
+                self.take_more_workers(task, worker, free)
+                return worker, task
         return None
 
     def _take_new(self, now: float) -> None:
@@ -256,8 +259,12 @@ class PackStrategy(strategy.Strategy):
 
     def _is_impossible(self, task: int) -> bool:
         """Return whether a task can never run on this node; give it up if so."""
+        never = self.parts.why_never(self.spec_of(task))
+        if never:
+            self._give_up(task, "not started", never)
+            return True
         only_mps = self._only_mps
-        if not only_mps or self._spec(task).gpus == 1:
+        if not only_mps or self.spec_of(task).gpus == 1:
             return False
         why = (
             f"GPU {fold(only_mps)} of {self.node.name} takes MPS clients only (compute mode EXCLUSIVE_PROCESS), and a "
@@ -267,16 +274,13 @@ class PackStrategy(strategy.Strategy):
         return True
 
     def _give_up(self, task: int, outcome: Outcome, why: str) -> None:
-        self._given_up.append(strategy.GivenUp(task, self._attempts.pop(task, 1), outcome, why))
+        self.give_up(task, self._attempts.pop(task, 1), why, outcome)
         self.log.tell(f"task {task} gets no further attempt: {why}")
-
-    def _spec(self, task: int) -> packing.TaskSpec:
-        return deal.spec_of(self.run, self.specs, task)
 
     def _ask(self, task: int, now: float) -> packing.TaskAsk:
         if self._asked is not None and self._asked.task == task:
             return self._asked
-        spec = self._spec(task)
+        spec = self.spec_of(task)
         key = self._key
         if key is None:
             key = packing.key_of(
@@ -284,7 +288,7 @@ class PackStrategy(strategy.Strategy):
             )
             if self.run.task_kind == "rank" and not self.specs:
                 self._key = key
-        ask = deal.ask_of(spec, task, key, now)
+        ask = deal.ask_of(spec, task, key, now, workers=self.parts.workers_for(spec))
         self.learning.ask_outside(ask, lambda: self.shared.script.executed(self._argv(task)), self._cwd, self.board)
         self._asked = ask
         return ask
@@ -346,7 +350,8 @@ class PackStrategy(strategy.Strategy):
     def environment(self, task: packing.Attempt) -> task_process.Environment | None:
         task.gpu = self._place[task.gpus[0]]
         threads = None if self.tuning is None else self.tuning.threads
-        return self.environments.find(task, threads=threads)
+        cpus = self.spec_of(task.task).cpus
+        return self.environments.find(task, self.worker_of(task), threads=threads, cpus=cpus)
 
     # ---- An end ----
 
@@ -384,10 +389,6 @@ class PackStrategy(strategy.Strategy):
         self.board.put_back(task, now)
         if self.shares is not None:
             self.shares.dropped(task)
-
-    def take_given_up(self) -> list[strategy.GivenUp]:
-        found, self._given_up = self._given_up, []
-        return found
 
     # ---- The run ----
 

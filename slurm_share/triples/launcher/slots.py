@@ -10,10 +10,11 @@ from collections.abc import Iterable
 
 from msgspec.structs import replace
 
+from ...core import names
 from ...packing import Attempt, Board, EndFacts, GpuFacts, TaskAsk, asked_mib, slot_settings, wanted_mib
 from ...share import allocation, registry
 from ..records import Outcome
-from ..rules import outcomes
+from ..rules import outcomes, parts
 from ..rules.outcomes import MemoryFailure
 from . import environment, strategy, task_process
 from .daemons import Daemons
@@ -43,6 +44,7 @@ class SlotStrategy(strategy.Strategy):
             slot_settings(self.run.retries),
             None,
             budgets={uuids[place]: budget for place, budget in node.budgets.items()},
+            host_mib=self.parts.host_mib,
         )
         slots = {gpu: worker.gpu_slot for worker, gpus in zip(node.workers, self._gpus, strict=True) for gpu in gpus}
         self.daemons = Daemons(slots)
@@ -51,6 +53,8 @@ class SlotStrategy(strategy.Strategy):
         )
         self._parked: dict[str, list[int]] = {}
         """GPU -> workers that start nothing because it, or its daemon, has failed."""
+        self._has_parts = False
+        """A task has asked for more cores or memory than its process has."""
         self._lost: list[MemoryFailure] = []
         """Tasks that ran out of memory under a cap, or alone on a GPU, and have no attempt left."""
 
@@ -65,33 +69,66 @@ class SlotStrategy(strategy.Strategy):
             worker = free.popleft()
             if not self._is_in_service(worker):
                 continue
-            task = self._next_for(worker)
+            task = self._next_for(worker, 1 + len(free) + len(idle))
             if task is not None:
+                self.take_more_workers(task, worker, free, idle)
                 return worker, task
             idle.append(worker)
         return None
 
-    def _next_for(self, worker: int) -> Attempt | None:
-        """Return the attempt that starts in a worker; None: none may. Attempts that wait come first."""
+    def _next_for(self, worker: int, free: int) -> Attempt | None:
+        """Return the attempt that starts in a worker; None: none may. Attempts that wait come first.
+
+        `free`: number of workers without a task, with this one.
+        """
         board, feeder, gpus, now = self.board, self.feeder, self._gpus[worker], self.now()
         if feeder.closed:
             return None
         if board.queue:
-            task = board.start_waiting(gpus, now)
+            task = board.start_waiting(gpus, now, free)
             if task is not None:
                 return task
+            if self._has_parts and board.is_held_back(now, free):
+                return None
             if feeder.is_shared and self.shared.out_of_memory:
                 return None  # do not claim more tasks that wait for memory: other nodes may have room for them
         if not board.may_start_new(gpus):
             return None
-        number = feeder.take(self.node.workers[worker].rank)
-        if number is None:
-            return board.start_turn(gpus, now)
-        ask, before = TaskAsk(task=number), self.shared.out_of_memory.get(number)
-        if before is None:
-            return board.start_new(ask, gpus, now)
-        board.add_after_memory(ask, now, before.gpu_cap_mib, before.peak_gpu_mib)
-        return board.start_waiting(gpus, now)
+        while len(board.queue) - board.queue.retries < len(self.node.workers):
+            number = feeder.take(self.node.workers[worker].rank)
+            if number is None:
+                return board.start_turn(gpus, now, free)
+            ask = self._ask(number)
+            if ask is None:
+                continue
+            before = self.shared.out_of_memory.get(number)
+            if before is not None:
+                board.add_after_memory(ask, now, before.gpu_cap_mib, before.peak_gpu_mib)
+                return board.start_waiting(gpus, now, free)
+            if board.has_node_room(ask, free):
+                return board.start_new(ask, gpus, now)
+            board.add(ask, now)  # smaller tasks go on, until it has waited long
+        return None
+
+    def _ask(self, task: int) -> TaskAsk | None:
+        """Return the request of a task; None: it is given up, because it can never start here."""
+        spec = self.spec_of(task)
+        if not parts.asks_for_parts(spec):
+            return TaskAsk(task=task)
+        never = self.parts.why_never(spec)
+        if never:
+            self.give_up(task, 1, never)
+            return None
+        self._has_parts = True
+        return TaskAsk(task=task, workers=self.parts.workers_for(spec), host_mib=spec.mem_mib)
+
+    def _give_up_stuck(self) -> None:
+        """Give up the waiting tasks for which too few workers are left in service, once nothing else runs."""
+        left = len(self.node.workers) - sum(len(workers) for workers in self._parked.values())
+        for attempt in [one for one in self.board.waiting.values() if one.ask.workers > left]:
+            self.board.withdraw(attempt.task)
+            self.give_up(attempt.task, attempt.attempt, f"it needs the cores of {attempt.ask.workers} processes, and "
+                         f"{left} of {self.node.name} are left in service")  # fmt: skip
 
     def _is_in_service(self, worker: int) -> bool:
         """Return whether the worker's GPU and daemon work; park it if not."""
@@ -110,13 +147,17 @@ class SlotStrategy(strategy.Strategy):
         return [worker for workers in self._parked.values() for worker in workers]
 
     def environment(self, task: Attempt) -> task_process.Environment | None:
-        worker = self.node.workers[task.worker]
+        worker, cpus = self.worker_of(task), self.spec_of(task.task).cpus
+        more = {} if cpus is None else {names.ENV_THREADS: str(cpus)}
         if worker.gpu_slot is None or self.node.plan is None or not self.board.slots.has_larger_cap(task):
-            return None
+            if cpus is None:
+                return None
+            worker = replace(worker, rank=task.rank)
+            return task_process.Environment(environment.of_worker(self.common, self.run, self.node, worker, more=more))
         gpu_slot = allocation.with_memory_cap(worker.gpu_slot, task.cap_mib)
         variables = registry.slot_environment(self.node.plan, gpu_slot)
         worker = replace(worker, rank=task.rank, gpu_slot=gpu_slot, environment=variables)
-        return task_process.Environment(environment.of_worker(self.common, self.run, self.node, worker))
+        return task_process.Environment(environment.of_worker(self.common, self.run, self.node, worker, more=more))
 
     # ---- An end ----
 
@@ -164,6 +205,8 @@ class SlotStrategy(strategy.Strategy):
         super().tick()
         self.board.check_driver(self.now())
         self.board.slots.reserve()
+        if self._parked and self.board.queue and not (self.running or self.starting):
+            self._give_up_stuck()
 
     def sentences(self) -> list[str]:
         if not self._lost:

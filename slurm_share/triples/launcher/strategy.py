@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -18,9 +18,9 @@ from msgspec.structs import replace
 from ...node.memory import HostMemory
 from ...packing import Attempt, Board, EndFacts, EventLog, LevelRun, Progress, Rate, has_room, need_mib
 from ..kept_script import ScriptChoice
-from ..records import Ended, Outcome, Run
+from ..records import Ended, Outcome, Run, Worker
 from ..result_files import Results
-from ..rules import outcomes
+from ..rules import deal, outcomes, parts
 from . import environment, task_process
 from .daemons import Daemons
 from .feeder import Feeder
@@ -107,6 +107,12 @@ class Strategy(ABC):
         self.running = shared.running
         self.starting = shared.starting
         self.say = shared.say
+        self.specs = shared.specs
+        limit = shared.host.limit()
+        self.parts = parts.parts_of(
+            self.node.name, self.node.workers, None if limit is None else limit.mib, is_bound=self.run.bind
+        )
+        self._given_up: list[GivenUp] = []
         self.zero_s = time.monotonic()
         self._sample_at = 0.0
         self._is_host_crowded = False
@@ -141,7 +147,42 @@ class Strategy(ABC):
 
     def take_given_up(self) -> Sequence[GivenUp]:
         """Return the waiting tasks that get no further attempt, each once."""
-        return ()
+        found, self._given_up = self._given_up, []
+        return found
+
+    def give_up(self, task: int, attempt: int, why: str, outcome: Outcome = "not started") -> None:
+        """Record that a task gets no further attempt. `attempt`: the one that was due."""
+        self._given_up.append(GivenUp(task, attempt, outcome, why))
+
+    def spec_of(self, task: int) -> TaskSpec:
+        """Return the options of a task."""
+        return deal.spec_of(self.run, self.specs, task)
+
+    def take_more_workers(self, task: Attempt, worker: int, *free: MutableSequence[int]) -> None:
+        """Take the further workers whose cores an attempt has from `free`: those of its GPU, and near its cores."""
+        if task.ask.workers <= 1:
+            return
+        own = self.node.workers[worker].place
+
+        def distance(other: int) -> tuple[bool, int]:
+            place = self.node.workers[other].place
+            return place.gpu != own.gpu, abs(place.local - own.local)
+
+        found = sorted((other for one in free for other in one), key=distance)[: task.ask.workers - 1]
+        for one in free:
+            for other in found:
+                if other in one:
+                    one.remove(other)
+        task.more_workers = tuple(found)
+
+    def worker_of(self, task: Attempt) -> Worker:
+        """Return the worker of an attempt, with the cores and threads that it has."""
+        worker, cpus = self.node.workers[task.worker], self.spec_of(task.task).cpus
+        if cpus is None:
+            return worker
+        all_cpus = {cpu for one in (task.worker, *task.more_workers) for cpu in self.node.workers[one].place.cpus}
+        place = replace(worker.place, cpus=tuple(sorted(all_cpus)), threads=cpus)
+        return replace(worker, place=place)
 
     @property
     def waiting(self) -> int:

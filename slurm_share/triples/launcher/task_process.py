@@ -197,16 +197,24 @@ class Starter:
                 self._libc.posix_spawn_file_actions_adddup2(found, descriptor, number)
         return found
 
-    def start(self, worker: int, argv: Sequence[str], environment: Environment, log: int) -> None:
+    def start(
+        self,
+        worker: int,
+        argv: Sequence[str],
+        environment: Environment,
+        log: int,
+        cpus: frozenset[int] | None = None,
+    ) -> None:
         """Request the start of a program; `begun` returns the result. Raises ValueError for a NUL in an argument.
 
-        `log`: descriptor for standard output and error; it has to stay open until then.
+        `log`: descriptor for standard output and error; it has to stay open until then. `cpus`: its cores; None: those
+        of the worker.
         """
         if self._argv is None or self._argv[0] is not argv:
             self._argv = (argv, _array([os.fsencode(argument) for argument in argv]))
         actions = self._actions_for(log)
         self._queue_of[worker].put(
-            _Start(StartResult(worker), self._argv[1], environment.array, self._cpus[worker], actions)
+            _Start(StartResult(worker), self._argv[1], environment.array, cpus or self._cpus[worker], actions)
         )
         self.pending += 1
 

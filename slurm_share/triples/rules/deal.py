@@ -128,8 +128,8 @@ HALF_PERCENT = 50.0
 """What a task that takes half a GPU books without a size of its own."""
 
 
-def ask_of(spec: TaskSpec, task: int, key: TaskKey | None, submitted_s: float = 0.0) -> TaskAsk:
-    """Return the request of a task of a packed run. `key`: of its command."""
+def ask_of(spec: TaskSpec, task: int, key: TaskKey | None, submitted_s: float = 0.0, *, workers: int = 1) -> TaskAsk:
+    """Return the request of a task. `key`: of its command. `workers`: whose cores it takes."""
     percent = spec.gpu_mem_percent
     if spec.is_half and percent is None and spec.gpu_mem_mib is None:
         percent = HALF_PERCENT
@@ -139,6 +139,8 @@ def ask_of(spec: TaskSpec, task: int, key: TaskKey | None, submitted_s: float = 
         gpu_mem_mib=spec.gpu_mem_mib,
         gpu_mem_percent=percent,
         is_half=spec.is_half,
+        workers=workers,
+        host_mib=spec.mem_mib,
         priority=spec.priority,
         name=spec.name,
         submitted_s=submitted_s,

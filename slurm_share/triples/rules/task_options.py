@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from ...core import numbers
 from ...core.errors import UsageError, shown
 from ...packing import TaskSpec
-from ...share import option as share_option
 from . import pack_options
 
 NONE = "none"
@@ -25,10 +24,13 @@ NEED_PACK = ("gpu-mem", "gpus-per-task")
 PRIORITY_MOST = 1_000_000
 CPUS_MOST = 65_536
 """More cores than any node has."""
+MEM_MOST_MIB = 1024 * 1024 * 1024
 TIME_MOST_S = 366 * 86_400.0
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _WITH_UNIT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)([smhd])", re.ASCII)
 _OF_SBATCH = re.compile(r"(?:(?P<days>[0-9]{1,4})-)?(?P<parts>[0-9]{1,9}(?::[0-9]{1,9}){0,2})", re.ASCII)
+_SIZE = re.compile(r"([0-9]{1,9})([mgt])i?b?", re.ASCII | re.IGNORECASE)
+_MIB_PER = {"M": 1, "G": 1024, "T": 1024 * 1024}
 _PRIORITY = re.compile(r"[+-]?[0-9]{1,8}", re.ASCII)
 
 
@@ -122,10 +124,13 @@ def parse_mem(text: str, name: str) -> int | None:
     """Return an amount of host memory in MiB; None for `none`. Raises UsageError."""
     if text == NONE:
         return None
-    try:
-        return share_option.parse_size_mib(text, f"{name}=")
-    except ValueError as error:
-        raise UsageError(f"{error}, not {shown(text) or 'empty'}") from error
+    match = _SIZE.fullmatch(text)
+    mib = int(match[1]) * _MIB_PER[match[2].upper()] if match else 0
+    if not 0 < mib <= MEM_MOST_MIB:
+        raise UsageError(
+            f"{name} is a size with its unit, such as 8G or 800M, up to 1024T, or {NONE}, not {shown(text) or 'empty'}"
+        )
+    return mib
 
 
 def line_of(spec: TaskSpec, base: TaskSpec, *, is_packed: bool) -> str:

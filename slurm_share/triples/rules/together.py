@@ -21,7 +21,7 @@ REFUSED = {
     "pack": _AT_ONCE, "gpu_mem": _AT_ONCE, "gpus_per_task": _AT_ONCE, "name": _AT_ONCE, "max_per_gpu": _AT_ONCE,
     "order": _AT_ONCE, "memory_guard": _AT_ONCE, "estimate": _AT_ONCE, "hang": _AT_ONCE, "undo": _AT_ONCE,
     "checkpoint_signal": _AT_ONCE, "until_done": _ANEW, "slot": _AT_ONCE, "compare_sharing": _AT_ONCE,
-    "task_time": "ranks end together, and -T limits their job",
+    "task_cpus": _AT_ONCE, "task_mem": _AT_ONCE, "task_time": "ranks end together, and -T limits their job",
 }  # fmt: skip
 """Options of llsub (names of the arguments) that conflict with --spmd, and why."""
 AGAIN = "a run with --spmd cannot be resumed; submit it again"

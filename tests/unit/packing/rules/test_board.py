@@ -5,6 +5,7 @@ from slurm_share.packing.decision_records import Reserve
 from slurm_share.packing.records import EndFacts, PackSettings, TaskAsk
 from slurm_share.packing.rules.board import Board
 from slurm_share.packing.rules.estimate.estimator import Estimator
+from slurm_share.packing.rules.slots import slot_settings
 
 
 def test_unknown_tasks_take_half_a_gpu_each_and_the_second_waits_for_the_firsts_first_memory():
@@ -112,3 +113,64 @@ def test_a_task_that_takes_half_a_gpu_starts_when_another_one_ends():
     assert starts(one.decide(0.0)[1]) == [(0, "GPU-0"), (1, "GPU-0")]
     one.ended(EndFacts(task=0, now_s=5.0, code=0))
     assert starts(one.decide(5.0)[1]) == [(2, "GPU-0")]
+
+
+# ---- Tasks that take the cores of several workers, or book host memory ----
+
+
+def mixed(*asks, workers=4, host_mib=None, **settings):
+    one = Board([facts(0, is_mps=True)], workers, PackSettings(**settings), Estimator([], now=0.0), host_mib=host_mib)
+    for task, ask in enumerate(asks):
+        one.add(TaskAsk(task=task, gpu_mem_mib=1000, **ask), 0.0)
+    return one
+
+
+def begun(one, now_s):
+    return [task for task, _ in starts(one.decide(now_s)[1])]
+
+
+def test_a_task_of_several_workers_starts_when_they_are_free_and_smaller_ones_go_on():
+    one = mixed({}, {}, {"workers": 3}, {}, {})
+    assert begun(one, 0.0) == [0, 1, 3, 4]
+    one.ended(EndFacts(task=0, now_s=1.0, code=0))
+    one.ended(EndFacts(task=1, now_s=1.0, code=0))
+    assert begun(one, 1.0) == []
+    one.ended(EndFacts(task=3, now_s=2.0, code=0))
+    assert begun(one, 2.0) == [2]
+    assert one.free_workers == 0
+    one.ended(EndFacts(task=2, now_s=3.0, code=0))
+    assert one.free_workers == 3
+
+
+def test_a_task_of_several_workers_that_has_waited_long_gets_the_next_free_ones():
+    one = mixed({}, {}, {}, {}, {"workers": 2}, patience_s=100.0)
+    assert begun(one, 0.0) == [0, 1, 2, 3]
+    one.add(TaskAsk(task=5, gpu_mem_mib=1000), 1.0)
+    one.ended(EndFacts(task=0, now_s=400.0, code=0))
+    assert begun(one, 2000.0) == []
+    one.ended(EndFacts(task=1, now_s=2001.0, code=0))
+    assert begun(one, 2001.0) == [4]
+    one.ended(EndFacts(task=2, now_s=2002.0, code=0))
+    assert begun(one, 2002.0) == [5]
+
+
+def test_host_memory_is_booked_an_even_part_for_tasks_that_do_not_ask():
+    one = mixed({"host_mib": 5000}, {"host_mib": 5000}, {}, {}, {}, workers=4, host_mib=8000)
+    assert begun(one, 0.0) == [0, 2]
+    one.ended(EndFacts(task=0, now_s=1.0, code=0))
+    assert begun(one, 1.0) == [1]
+    one.ended(EndFacts(task=1, now_s=2.0, code=0))
+    one.ended(EndFacts(task=2, now_s=2.0, code=0))
+    assert begun(one, 2.0) == [3, 4]
+
+
+def test_without_pack_a_task_of_several_workers_waits_and_is_not_starved():
+    one = Board([], 2, slot_settings(0), None)
+    one.add(TaskAsk(task=0, workers=2), 0.0)
+    one.add(TaskAsk(task=1), 0.0)
+    assert one.start_waiting((), 1.0, 1).task == 1
+    one.add(TaskAsk(task=2), 1.0)
+    assert not one.is_held_back(599.0, 1)
+    assert one.is_held_back(600.0, 1)
+    assert one.start_waiting((), 600.0, 1) is None
+    assert one.start_waiting((), 600.0, 2).task == 0
