@@ -55,18 +55,25 @@ def read(folder: Path) -> RunRows:
     rows, running = [], 0
     for task, one in enumerate(ended):
         home, again = homes[task], begun.get(task)
+        fixed: dict[str, Value] = {"outcome": result_table.NOT_BEGUN, "tries": 0}
+        found: Mapping[str, str] = {}
         if one is not None and home is not None:
-            found, is_again = logs.results(home, one.rank, task, one.attempt, has_ended=True)
-            is_again = is_again or (again is not None and again.attempt > one.attempt)
             fixed = _fixed(one, account.tries[task])
-            if home in live and is_again and one.outcome != "done":
-                fixed["outcome"] = result_table.RUNNING
-        else:
-            is_again = again is not None
-            found = {} if again is None else logs.results(again.home, again.rank, task, again.attempt)[0]
-            fixed = {"outcome": result_table.RUNNING if is_again else result_table.NOT_BEGUN, "tries": 0}
+            found, is_again = logs.results(home, one.rank, task, one.attempt, has_ended=True)
+            if again is not None and again.attempt <= one.attempt:
+                again = _Begun(home, one.rank, one.attempt + 1) if is_again and home in live else None
+            if one.outcome == "done":
+                again = None
+        if again is not None:
+            found = logs.results(again.home, again.rank, task, again.attempt)[0]
+            fixed = {
+                "outcome": result_table.RUNNING,
+                "why": None if one is None else f"again after {one.why or one.outcome}",
+                "node": again.home.name.partition("_")[2],
+                "tries": account.tries[task],
+            }
         running += fixed["outcome"] == result_table.RUNNING
-        rows.append(Row(task=task, params=params[task], results=found, fixed=fixed))
+        rows.append(Row(task=task, params=params[task] if task < len(params) else {}, results=found, fixed=fixed))
     return RunRows(run, tuple(rows), account, running, tuple(logs.unread))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePath
 
 from ..core import numbers
-from ..core.errors import UsageError, shown
+from ..core.errors import StateError, UsageError, shown
 from ..packing import TaskSpec
 from . import run_folder
 from .records import Run
@@ -18,7 +18,10 @@ SHOWN = 5
 
 
 def read_params(folder: Path, run: Run) -> Sequence[Mapping[str, str]]:
-    """Return the parameters of each task; without any, its line of the tasks file. Raises StateError."""
+    """Return the parameters of each task; without any, its line of the tasks file. Raises StateError.
+
+    They are fewer than the tasks if the tasks file is not complete.
+    """
     specs = run_folder.read_specs(folder, run)
     if any(spec.params for spec in specs):
         return [spec.params for spec in specs]
@@ -27,7 +30,10 @@ def read_params(folder: Path, run: Run) -> Sequence[Mapping[str, str]]:
     name = sweeps.COMMAND if run.task_kind == "command" else sweeps.INPUT
     lines = run_folder.read_lines(folder, run)
     if run.task_kind == "arguments":
-        lines = [shlex.join(deal.arguments_in(line, least=0)) for line in lines]
+        try:
+            lines = [shlex.join(deal.arguments_in(line, least=0)) for line in lines]
+        except ValueError as error:
+            raise StateError(str(folder / run_folder.TASKS), str(error)) from error
     return [{name: line} for line in lines]
 
 

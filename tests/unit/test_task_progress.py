@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from slurm_share import progress
+from slurm_share.triples.rules import result_lines
+
 
 def run(text: str, file: Path | str | None) -> str:
     """Return what a program prints that uses `progress` so, in a clean interpreter."""
@@ -199,3 +202,18 @@ def test_numbers_of_a_short_type_add_up(tmp_path: Path) -> None:
         tmp_path / "one",
     )
     assert float((tmp_path / "one").read_text()) == 3072
+
+
+def test_results_are_a_line_that_the_table_of_results_reads(capsys: pytest.CaptureFixture[str]) -> None:
+    class Tensor:
+        def __float__(self) -> float:
+            return 0.5
+
+        def __str__(self) -> str:
+            return "tensor(0.5000, device='cuda:0')"
+
+    progress.result(loss=Tensor(), epoch=3, note='two "words"', empty="")
+    out = capsys.readouterr().out
+    assert out == '\rLLSUB_RESULT loss=0.5 epoch=3 note="two ""words""" empty=""\n'
+    found = result_lines.read(f"50%|###{out}".encode(), 0, is_ended=False).of(0, 1)
+    assert found == {"loss": "0.5", "epoch": "3", "note": 'two "words"', "empty": ""}

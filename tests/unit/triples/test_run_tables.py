@@ -77,10 +77,12 @@ def test_while_a_run_runs_its_tasks_have_what_they_printed_up_to_now(tmp_path: P
         else ["", "", "--- task 1, attempt 2\n"]
     )
     (node / f"t.sh.log.{2 if logs == 'task' else 0}").write_text(f"{marks[0]}LLSUB_RESULT loss=3\nLLSUB_RESULT loss=0.")
-    (node / "t.sh.log.1").write_text(f"{marks[1]}LLSUB_RESULT loss=9\n{marks[2]}")
+    (node / "t.sh.log.1").write_text(f"{marks[1]}LLSUB_RESULT loss=9\n{marks[2]}LLSUB_RESULT loss=7\n")
     found = result_rows.read(tmp_path)
     assert [row.fixed["outcome"] for row in found.rows] == ["done", "running", "running", "not begun"]
     assert found.rows[2].results == {"loss": "3"}
+    assert found.rows[1].results == {"loss": "7"}
+    assert found.rows[1].fixed["why"] == "again after exit code 3"
 
 
 def test_the_table_on_a_terminal_and_the_best_task(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -210,3 +212,14 @@ def test_no_log_keeps_the_table_waiting(tmp_path: Path, logs: str, capsys: pytes
     (node / "t.sh.log.x").write_text("LLSUB_RESULT a=1\n")
     assert call(str(tmp_path), "--csv") == 0
     assert "Is a directory" in capsys.readouterr().err
+
+
+def test_a_damaged_folder_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = Run(name="c", command=("/a",), cwd="/", triple=Triple(1, 2), processes=2, tasks=2, task_kind="arguments")
+    run_files.write(tmp_path, run, ["[]"], "")
+    assert call(str(tmp_path), "--columns", "task,outcome,input", "--csv") == 0
+    assert capsys.readouterr().out == "task,outcome,input\n0,not begun,\n1,not begun,\n"
+    for name, text in (("tasks", "no list\n"), ("specs.jsonl", "{}\n"), ("run.json", "{}")):
+        (tmp_path / name).write_text(text)
+        assert call(str(tmp_path)) in (1, 2)
+        assert "Traceback" not in capsys.readouterr().err
