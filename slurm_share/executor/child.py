@@ -6,6 +6,8 @@ It reads a call, runs it, and answers with the result as a pickle. It is the onl
 from __future__ import annotations
 
 import atexit
+import collections
+import functools
 import gc
 import io
 import os
@@ -17,6 +19,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from types import CodeType
 from typing import Any
 
 from . import frames, links, run_folder
@@ -143,10 +146,29 @@ def _load(call: frames.Call, folder: str) -> tuple[Callable[..., Any], tuple[Any
 
 def dumps(value: object) -> bytes:
     """Return a pickle of a value; functions and classes that are not importable are in it by value."""
+    with io.BytesIO() as file:
+        _pickler()(file).dump(value)
+        return file.getvalue()
+
+
+@functools.cache
+def _pickler() -> type[pickle.Pickler]:
+    """Return cloudpickle's pickler, which keeps the file of a function in it: tracebacks show its lines.
+
+    Since 3.1.2 cloudpickle writes "<dynamic-code>" in its place.
+    """
     import cloudpickle
 
-    data: bytes = cloudpickle.dumps(value)
-    return data
+    reduce = getattr(cloudpickle.cloudpickle, "_code_reduce", None)
+    if reduce is None:
+        return cloudpickle.CloudPickler  # type: ignore[no-any-return]
+
+    def code(value: CodeType) -> tuple[object, ...]:
+        make, words, *rest = reduce(value)
+        return make, tuple(value.co_filename if word == "<dynamic-code>" else word for word in words), *rest
+
+    table = collections.ChainMap({CodeType: code}, cloudpickle.CloudPickler.dispatch_table)
+    return type("Pickler", (cloudpickle.CloudPickler,), {"dispatch_table": table})
 
 
 def raised(error: BaseException) -> bytes:

@@ -26,6 +26,8 @@ from .frames import Call, Key, Result
 
 DEPTH_MOST = 32
 """Most calls that a worker has at once: the one that runs, and those that follow it."""
+FUNCTIONS_MOST = 64
+"""Most functions whose times are known."""
 AHEAD_S = 0.05
 """Seconds of work that a worker has at most while others may be idle."""
 POLL_LEAST_S = 0.002
@@ -184,8 +186,10 @@ class Dispatcher:
         self.is_stopped = False
         """True: the job ends; nothing starts any more."""
         self.broken = ""
-        self.seconds = 0.0
-        """Mean seconds of a call, the last ones counting more; 0: not known."""
+        self.seconds: dict[bytes, float] = {}
+        """Function -> mean seconds of its calls, the last ones counting more."""
+        self.last = b""
+        """The function of the call that was given last."""
         self.delay = POLL_LEAST_S
         self.next_poll = 0.0
         self.next_listing = 0.0
@@ -410,8 +414,10 @@ class Dispatcher:
             if call is None:
                 self.out.append((peer, None))
                 return
-            weight = 0.1 if self.seconds else 1.0
-            self.seconds += weight * (result.seconds - self.seconds)
+            before = self.seconds.pop(call.function, result.seconds)
+            if len(self.seconds) >= FUNCTIONS_MOST:
+                del self.seconds[next(iter(self.seconds))]
+            self.seconds[call.function] = before + 0.1 * (result.seconds - before)
             self._judge(peer, call, result)
         elif kind == links.HELLO:
             said = json.loads(content)
@@ -469,23 +475,34 @@ class Dispatcher:
         if self.is_stopped or self.is_ending or self.unknown:
             return
         peers = [peer for peer in self.peers.values() if 0 <= peer.rank < self.size and not peer.is_asked]
-        depth = max(1, min(DEPTH_MOST, int(AHEAD_S / self.seconds))) if self.seconds else 1
-        room = sum(max(0, depth - len(peer.calls)) for peer in peers)
-        if room > len(self.queue):
-            try:
+        try:
+            if not self.queue and any(len(peer.calls) < self._depth(self.last) for peer in peers):
+                self._claim(1)  # its function says how many are wanted
+            depth = self._depth(self.queue[0].function if self.queue else self.last)
+            room = sum(max(0, depth - len(peer.calls)) for peer in peers)
+            if room > len(self.queue):
                 self._claim(room)
-            except OSError as error:
-                self.say(f"calls cannot be claimed now: {error}")
+        except OSError as error:
+            depth = 1
+            self.say(f"calls cannot be claimed now: {error}")
         level = 0
         while self.queue and level < depth:
             for peer in peers:
                 if len(peer.calls) <= level and self.queue:
                     self._send(peer, self.queue.popleft())
             level += 1
-        if not self.queue and depth == 1 and any(not peer.calls for peer in peers):
+        if not self.queue and any(not peer.calls for peer in peers):
             self._ask_back(peers)
         for peer in peers:
             self._watch(peer)
+
+    def _depth(self, function: bytes) -> int:
+        """Return how many calls of a function a worker may have: one until it is known how long they take.
+
+        What a worker has can no longer be cancelled, nor run by a worker of another node.
+        """
+        seconds = self.seconds.get(function)
+        return 1 if seconds is None else max(1, min(DEPTH_MOST, int(AHEAD_S / max(seconds, 1e-9))))
 
     def _ask_back(self, peers: list[Peer]) -> None:
         """Ask workers for calls that wait behind a long one while others are idle."""
@@ -499,6 +516,7 @@ class Dispatcher:
         if not peer.calls:
             peer.since = time.monotonic()
         peer.calls[call.key] = call
+        self.last = call.function
         peer.link.send(links.WORK, call.client.to_bytes(4, "little") + frames.pack_calls([call]))
 
     # ---- Writing ----

@@ -59,3 +59,8 @@ class RemoteTraceback(Exception):
 
     def __str__(self) -> str:
         return f'\n"""\n{self.args[0]}"""'
+
+    @property
+    def tb(self) -> str:
+        """Return the text, by the name that it has in the cause of a ProcessPoolExecutor's exception."""
+        return str(self.args[0])

@@ -16,6 +16,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import _base
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -403,6 +404,7 @@ class Exchange:
                             self._result(result)
                     elif kind == frames.BROKEN:
                         text = content.decode(errors="replace")
+                        _base.LOGGER.critical("Exception in initializer:\n%s", text)  # as the pools of Python do
                         self._break(InitializerFailed(f"the initializer failed, so no call can run:\n{text}"))
                     elif kind == frames.ENDED:
                         self.ended[name] = content.decode(errors="replace")
