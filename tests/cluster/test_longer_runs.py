@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from hooked import slurm_conf
 from test_triples_mode import Submitted
 
 from localcluster import Cluster
@@ -162,3 +163,51 @@ def test_six_tasks_on_two_gpus_take_turns(cluster: Cluster, more: tuple[str, ...
     assert sums["turns"] == len(tasks) - 6
     assert {one.outcome for tried in made.attempts().values() for one in tried[:-1]} == {"saved"}
     assert "turns (--slot): tasks gave way" in made.log()
+
+
+PREEMPTING = (
+    "PreemptType=preempt/partition_prio",
+    "PreemptMode=CANCEL",
+    "PartitionName=low Nodes=n2 PriorityTier=1 GraceTime=120 PreemptMode=CANCEL",
+    "PartitionName=high Nodes=n2 PriorityTier=9 PreemptMode=OFF",
+)
+
+
+def test_a_preempted_job_has_its_grace_and_a_next_job_goes_on(cluster: Cluster) -> None:
+    """SIGTERM is the only notice of a preemption. This cluster sends it to tasks too (proctrack/linuxproc)."""
+    text = """#!/bin/bash
+    [ -e saved ] && exit 0
+    trap '' TERM
+    trap 'until [ -e go ]; do sleep 0.1; done; touch saved; exit 75' USR1
+    echo ready
+    while :; do sleep 0.1; done
+    """
+    with slurm_conf(cluster, *PREEMPTING):
+        made = Longer(cluster, text, "[1,1,1]", "-q", "low", "--checkpoint-signal", "USR1@60", "--until-done=3")
+        made.wait_for(lambda: made.ready(1))
+        other = cluster.sbatch("alice", "#!/bin/bash\ntrue\n", "-p", "high", "--exclusive")
+        made.wait_for(lambda: "the job is preempted by another one and ends at" in made.log())
+        cluster.as_user("alice", f"touch {made.home}/go", check=True)
+        assert cluster.wait(other) == "COMPLETED"
+        made.wait_for(lambda: len(made.jobs) == 2)
+        assert cluster.wait(made.jobs[1]) == "COMPLETED", made.log()
+        assert [one.outcome for one in made.attempts()[0]] == ["saved", "done"]
+
+
+@pytest.mark.weekly
+def test_the_signal_comes_before_the_end_that_the_job_then_has(cluster: Cluster) -> None:
+    """The limit of an hour becomes one of a minute while the job runs; the next job has an hour again."""
+    text = """#!/bin/bash
+    [ -e saved ] && exit 0
+    trap 'touch saved; exit 75' USR1
+    echo ready
+    while :; do sleep 0.1; done
+    """
+    words = ("[1,1,1]", "-T", "60", "--checkpoint-signal", "USR1@20", "--until-done=3", "--options=-w n2")
+    made = Longer(cluster, text, *words)
+    made.wait_for(lambda: made.ready(1))
+    cluster.as_user("alice", ["scontrol", "update", f"jobid={made.job}", "timelimit=1"], check=True)
+    made.wait_for(lambda: len(made.jobs) == 2, timeout=180.0)
+    assert cluster.wait(made.jobs[1]) == "COMPLETED", made.log()
+    assert [one.outcome for one in made.attempts()[0]] == ["saved", "done"]
+    assert re.search(r"the job ends at \d\d:\d\d:\d\d, in \d+(\.\d)? s", made.log())
