@@ -133,8 +133,8 @@ def check_gpus(base: TaskSpec, tasks: Tasks, most: int | None) -> None:
         return
     for place, spec in enumerate(tasks.specs or (base,)):
         if spec.gpus > most:
-            where = f"{tasks.source}: line {tasks.numbers[place]}" if tasks.specs else f"--gpus-per-task={spec.gpus}"
-            asks = f": it requests {spec.gpus} GPUs, but" if tasks.specs else ":"
+            where = f"{tasks.source}: line {tasks.numbers[place]}" if tasks.numbers else f"--gpus-per-task={spec.gpus}"
+            asks = f": it requests {spec.gpus} GPUs, but" if tasks.numbers else ":"
             raise UsageError(f"{where}{asks} a node of this job has {counted(most, 'GPU')}; write at most {most}")
 
 
@@ -144,7 +144,7 @@ def check_sizes(base: TaskSpec, tasks: Tasks, most_mib: int | None) -> None:
         return
     for place, spec in enumerate(tasks.specs or (base,)):
         if spec.gpu_mem_mib is not None and spec.gpu_mem_mib > most_mib:
-            where = f"{tasks.source}: line {tasks.numbers[place]}: its " if tasks.specs else ""
+            where = f"{tasks.source}: line {tasks.numbers[place]}: its " if tasks.numbers else ""
             raise UsageError(
                 f"{where}--gpu-mem={spec.gpu_mem_mib}M is more than the {most_mib} MiB that tasks can have on the "
                 f"largest GPU here; write at most --gpu-mem={most_mib}M, or remove it"

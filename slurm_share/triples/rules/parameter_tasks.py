@@ -13,7 +13,7 @@ from ...packing import TaskSpec
 from ..records import TaskKind
 from . import sweeps
 from .sweeps import COMMAND, INPUT, REPEAT, Parameter
-from .task_files import LINE_MAX_BYTES, Tasks
+from .task_files import LINE_MAX_BYTES, Tasks, line_number
 
 _COMMAND = "the command"
 
@@ -43,6 +43,7 @@ def make(
     without a script and without a file, the command. base: the options of tasks without their own. Raises UsageError.
     """
     words: Sequence[str] = ()
+    is_file = bool(found.lines)
     if not (has_script or found.lines):
         words, arguments = arguments, ()
         found = Tasks((" ".join(words),), source=_COMMAND)
@@ -68,20 +69,20 @@ def make(
         line = found.lines[place] if found.lines else ""
         _check_utf8(line, found, place)
         spec = found.specs[place] if found.specs else base
-        number = found.numbers[place] if found.numbers else place + 1
+        number = _number(found, place)
         own = {**spec.params, **({own_line: line} if own_line else {})}
         for values in combined:
             params = {**own, **values}
             text = made.line(line, params)
-            _check_length(text, params, f"{found.source}: line {number}" if found.numbers else sweeps.OPTION)
+            _check_length(text, params, f"{found.source}: line {number}" if is_file else sweeps.OPTION)
             lines.append(text)
             specs.append(replace(spec, params=params))
             numbers.append(number)
-    others = found.others if len(combined) == 1 and found.lines else None
+    others = found.others if len(combined) == 1 and is_file else None
     tasks = Tasks(
         lines=tuple(lines),
         specs=tuple(specs),
-        numbers=tuple(numbers),
+        numbers=tuple(numbers) if is_file else (),
         source=found.source or sweeps.OPTION,
         others=others,
         notes=tuple(made.notes(swept, columns)),
@@ -89,9 +90,14 @@ def make(
     return ParameterTasks(tasks, "arguments" if has_script else "command", made.shared)
 
 
+def _number(found: Tasks, place: int) -> int:
+    """Return the number of a task's line in its file."""
+    return found.numbers[place] if found.numbers else line_number(place, found.others) or place + 1
+
+
 def _check_utf8(line: str, found: Tasks, place: int) -> None:
     if not line.isascii() and line != line.encode("utf-8", "replace").decode():
-        number = found.numbers[place] if found.numbers else place + 1
+        number = _number(found, place)
         raise UsageError(f"{found.source}: line {number} is not UTF-8, which a task with parameters must be")
 
 
@@ -137,7 +143,7 @@ class _Commands:
         self._words = words if len(words) > 1 else ()
         self._is_appended = bool(words)
         for place, line in enumerate(found.lines):
-            number = found.numbers[place] if found.numbers else place + 1
+            number = _number(found, place)
             where = found.source if words else f"{found.source}: line {number}"
             used = sweeps.check_fields(line, names, where)
             self._used |= used

@@ -264,3 +264,20 @@ def test_tasks_of_another_kind_are_not_added(
     assert call("--add", "LLSUB.1", *words) == 2
     assert why in capsys.readouterr().err
     assert run_folder.read_run(here / "LLSUB.1").added == 0
+
+
+def test_a_request_that_is_too_large_is_said_where_it_is_written(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--pack", "--gpus-per-task=9", "--sweep", "lr=1")
+    assert_refused(here, "llsub: --gpus-per-task=9: a node of this job has", "task.sh", "[1,2]", *words, capsys=capsys)
+    (here / "t.csv").write_text("lr,gpus\n1,9\n")
+    words = ("--pack", "--tasks", "t.csv", "--sweep", "s=1,2")
+    assert_refused(here, "--tasks t.csv: line 2: it requests 9 GPUs", "task.sh", "[1,2]", *words, capsys=capsys)
+
+
+def test_a_line_has_its_number_below_lines_with_options(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "cmds").write_text("#LLSUB --task-time=10m\na {n}\nb\n")
+    assert_refused(here, "line 3: the command has none", "[1,2]", "--tasks=cmds", "--sweep=n=1", capsys=capsys)
+    (here / "cmds").write_text("#LLSUB --task-time=none\nb\n")
+    assert_refused(here, "line 2: the command has none", "[1,2]", "--tasks=cmds", "--sweep=n=1", capsys=capsys)
