@@ -142,11 +142,14 @@ class _Commands:
         self._used: set[str] = set()
         self._words = words if len(words) > 1 else ()
         self._is_appended = bool(words)
+        self._quoted: dict[str, set[str]] = {}
+        """Line -> its parameters inside quotes."""
         for place, line in enumerate(found.lines):
             number = _number(found, place)
             where = found.source if words else f"{found.source}: line {number}"
             used = sweeps.check_fields(line, names, where)
             self._used |= used
+            self._quoted[line] = sweeps.quoted_fields(line) if used and not self._words else set()
             asked = [name for name in swept if name != REPEAT]
             is_there = any(name in used or sweeps.variable(name) in line for name in asked)
             if asked and not (is_there or words):
@@ -160,6 +163,8 @@ class _Commands:
         if self._words:
             filled = shlex.join([sweeps.fill(word, params) for word in self._words])
         else:
+            for name in self._quoted[line]:
+                _check_quoted(name, params.get(name, ""), line)
             filled = sweeps.fill(line, params, for_shell=True)
         return f"{filled} {shlex.join(sweeps.arguments_of(params))}" if self._is_appended else filled
 
@@ -167,9 +172,19 @@ class _Commands:
         return _notes(self._used, swept)
 
 
+def _check_quoted(name: str, value: str, line: str) -> None:
+    """Raise UsageError for a value that needs quotes and stands inside quotes, where a shell might run it."""
+    if value and shlex.quote(value) != value:
+        raise UsageError(
+            f"the command {shown(line, 60)}: {{{name}}} is inside quotes, and its value {shown(value, 40)} gets quotes "
+            f'of its own; write it outside of them, or "${sweeps.variable(name)}"'
+        )
+
+
 def _notes(used: set[str], names: Sequence[str]) -> Iterator[str]:
     """Yield a note on parameters that a command with `{name}` does not mention."""
     left = [name for name in names if name not in used and name not in sweeps.NOT_PASSED]
     if used and left:
         variables = ", ".join(map(sweeps.variable, left))
-        yield f"the command has no {', '.join(f'{{{name}}}' for name in left)}: its tasks find it in {variables} only"
+        missing = ", ".join(f"{{{name}}}" for name in left)
+        yield f"the command has no {missing}: its tasks find {'it' if len(left) == 1 else 'them'} in {variables} only"

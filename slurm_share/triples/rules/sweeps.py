@@ -253,6 +253,26 @@ def fields_in(text: str) -> set[str]:
     return {match["field"] or match["inside"] for match in _FIELD.finditer(text) if match["text"] is None}
 
 
+def quoted_fields(text: str) -> set[str]:
+    """Return the names in `{name}` that stand inside quotes of a shell."""
+    found: set[str] = set()
+    quote, place = "", 0
+    while place < len(text):
+        match = _FIELD.match(text, place)
+        if match is not None:
+            if quote and match["text"] is None:
+                found.add(match["field"] or match["inside"])
+            place = match.end()
+            continue
+        one = text[place]
+        if one == "\\" and quote != "'":
+            place += 1
+        elif one in ("'", '"') and quote in ("", one):
+            quote = "" if quote else one
+        place += 1
+    return found
+
+
 def check_fields(text: str, known: Iterable[str], where: str) -> set[str]:
     """Return the names in `{name}` of a text. Raises UsageError, which begins with `where`, for an unknown one."""
     found, names = fields_in(text), list(known)

@@ -281,3 +281,13 @@ def test_a_line_has_its_number_below_lines_with_options(here: Path, capsys: pyte
     assert_refused(here, "line 3: the command has none", "[1,2]", "--tasks=cmds", "--sweep=n=1", capsys=capsys)
     (here / "cmds").write_text("#LLSUB --task-time=none\nb\n")
     assert_refused(here, "line 2: the command has none", "[1,2]", "--tasks=cmds", "--sweep=n=1", capsys=capsys)
+
+
+@pytest.mark.parametrize("command", ["echo '{x}'", 'echo "a {x}"', "echo it\\'s '{{x}} {x}'"])
+def test_a_value_that_a_shell_might_run_inside_quotes_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    words = ("[1,2]", "--sweep", "x=1,$(reboot)", "--", command)
+    assert_refused(here, "is inside quotes, and its value $(reboot) gets quotes", *words, capsys=capsys)
+    assert call("[1,2]", "--sweep", "x=1,2", "--", command) == 0
+    assert call("[1,2]", "--sweep", "x=$(reboot)", "--", f"{command.replace('{x}', '')} \\' {{x}}") == 0
