@@ -227,6 +227,11 @@ def parser() -> Parser:
     )
     add("--resume", metavar="LLSUB.n", help="submit the unfinished tasks of a run again")
     add(
+        "--open",
+        action="store_true",
+        help="with --tasks -: the lines of a pipe become tasks as they come; the run ends after the end of the pipe",
+    )
+    add(
         "--add",
         metavar="LLSUB.n",
         help="add the tasks of --tasks FILE, or --ntasks K, to a run, also while it runs; submit it again if its job "
@@ -305,6 +310,8 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     if arguments.log is not None:
         _alone(arguments, script_arguments, "--log", ())
         return _log(*arguments.log)
+    if arguments.open and arguments.tasks is None:
+        _note("--open ignored: it is for --tasks -")
     if arguments.lines and arguments.interactive is None:
         _note("--lines ignored: it is for llsub --failed LLSUB.n")
     if arguments.env is not None:
@@ -471,8 +478,10 @@ def _triple(
     script = None if argument is None else llsub_spmd.read_script(argument, is_spmd=arguments.spmd)
     own_notes = () if script is None else llsub_options.take_own_lines(script, arguments, is_auto=triple.is_auto)
     saved_on = None if arguments.checkpoint_signal is None else checkpoint.parse(arguments.checkpoint_signal)
+    pipe = llsub_add.Pipe(arguments) if arguments.open else None
     asked = planning.TaskOptions(
         tasks=arguments.tasks,
+        data=None if pipe is None else pipe.data,
         ntasks=arguments.ntasks,
         arguments=extra,
         distribution=arguments.distribution,
@@ -506,7 +515,7 @@ def _triple(
         _note(*checkpoint.local_notes(saved_on))
         run = replace(run, until_done=None)
         _note_ignored(arguments, "--local runs here and now, without Slurm", NOT_LOCAL)
-        return _local(run, triple, tasks, wishes, arguments)
+        return _local(run, triple, tasks, wishes, arguments, pipe)
     planning.check_job_files(script, wishes, extra, tasks=None if asked.tasks == "-" else asked.tasks)
     wishes = replace(wishes, signal=None if saved_on is None else saved_on.sbatch_value)
     plan = planning.plan_run(run, triple, tasks, script, wishes, saved_on)
@@ -514,15 +523,28 @@ def _triple(
         _output(arguments)
         _dry_run(plan, wishes, shows_script=arguments.shows_script)
         return names.EXIT_OK
-    folder, job = submitting.submit_new(plan, wishes, _output(arguments), is_kept=arguments.script != "current")
+    output, is_kept = _output(arguments), arguments.script != "current"
+    prepare = _prepare_nothing if pipe is None else pipe.open
+    folder, job = submitting.submit_new(plan, wishes, output, is_kept=is_kept, prepare=prepare)
     if arguments.parsable:
         print(job, flush=True)
-        return _watch(folder, job, sys.stderr) if arguments.wait else names.EXIT_OK
+        code = _feed(pipe, folder, plan.run)
+        return _watch(folder, job, sys.stderr) if arguments.wait and code == names.EXIT_OK else code
     where = folder / plan.run.log_folder / "p*_*" / f"{plan.run.name}.log.*"
     print(f"job {job}: {_how_many(plan.run)}; logs will be in {where}")
     table = f", slurm-share results {folder.name} lists its tasks" if task_names.Labels(tasks.specs) else ""
-    print(f"llsub --watch {folder.name} shows its progress, llkill {job} ends it{table}")
-    return _watch(folder, job) if arguments.wait else names.EXIT_OK
+    print(f"llsub --watch {folder.name} shows its progress, llkill {job} ends it{table}", flush=True)
+    code = _feed(pipe, folder, plan.run)
+    return _watch(folder, job) if arguments.wait and code == names.EXIT_OK else code
+
+
+def _prepare_nothing(folder: Path) -> None:
+    """Do nothing before a run without --open is submitted."""
+
+
+def _feed(pipe: llsub_add.Pipe | None, folder: Path, run: Run) -> int:
+    """Add the lines of --open to a run until their end; return the exit code."""
+    return names.EXIT_OK if pipe is None else pipe.feed(folder, llsub_add.is_taken(folder), _note, run.tasks)
 
 
 def _how_many(run: Run) -> str:
@@ -634,7 +656,12 @@ def _layout(plan: planning.RunPlan) -> list[str]:
 
 
 def _local(
-    run: Run, triple: Triple, tasks: Tasks, wishes: submission.SbatchOptions, arguments: argparse.Namespace
+    run: Run,
+    triple: Triple,
+    tasks: Tasks,
+    wishes: submission.SbatchOptions,
+    arguments: argparse.Namespace,
+    pipe: llsub_add.Pipe | None,
 ) -> int:
     chains.check_here(run)
     here = planning.plan_here(run, triple, tasks, wishes)
@@ -651,6 +678,10 @@ def _local(
     folder = submitting.make_here(here.run, tasks, is_kept=arguments.script != "current")
     print(f"{_how_many(here.run)}; logs are in {folder}")
     _note(*here.notes)
+    if pipe is not None:
+        sys.stdout.flush()
+        pipe.open(folder)
+        llsub_add.feed_beside(pipe, folder, here.run, _note)
     return submitting.become_launcher(folder, here.gpu_limit, os.environ)
 
 
@@ -686,6 +717,11 @@ def _resume(folder: Path, wishes: submission.SbatchOptions, arguments: argparse.
 
 def _add(wishes: submission.SbatchOptions, arguments: argparse.Namespace) -> int:
     folder, output = submitting.find_own_folder(arguments.add, "add tasks to a run"), _output(arguments)
+    if arguments.open:
+        asked = _asked(arguments, after_sealed=True)
+        code = llsub_add.add_open(folder, arguments, wishes, asked, output)
+        stream = sys.stderr if arguments.parsable else None
+        return _watch(folder, None, stream) if arguments.wait and code == names.EXIT_OK else code
     added = llsub_add.add(folder, arguments, wishes, _asked(arguments, after_sealed=True), output)
     if added.launcher_environ is not None and not arguments.dry_run:
         return submitting.become_launcher(folder, None, added.launcher_environ)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         run_jobs,
         submitting,
         task_names,
+        task_stream,
     )
     from .job_output import LogFile, Tail
     from .launcher import report
@@ -83,6 +84,7 @@ __getattr__, __all__ = exports(
         "run_folder",
         "run_jobs",
         "submitting",
+        "task_stream",
         "task_names",
     ],
     names={

@@ -28,6 +28,8 @@ from ..core import numbers, text_files
 from ..core.errors import StateError, shown
 
 FOLDER = "added"
+LEASE = "open-"
+"""Beginning of the name of a lease (task_stream.py): a client that will add further tasks renews it."""
 _NEW = ".new-"
 """Beginning of the name of an entry that has no number yet."""
 _OLD_S = 3600.0
@@ -94,6 +96,17 @@ def read_numbers(folder: Path) -> int:
     while str(number + 1) in names:
         number += 1
     return number
+
+
+def read_leases(folder: Path) -> dict[Path, bytes]:
+    """Return the leases of a run with their contents, without those that cannot be read."""
+    found = {}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(folder / FOLDER):
+            if entry.name.startswith(LEASE):
+                with contextlib.suppress(OSError):
+                    found[Path(entry.path)] = Path(entry.path).read_bytes()[:64]
+    return found
 
 
 def read_last(folder: Path) -> tuple[int, Head | None]:

@@ -126,6 +126,26 @@ def parse(folder: Path, run: Run, data: bytes, tasks: str) -> Tasks:
     )
 
 
+def parse_lines(folder: Path, run: Run, options: Sequence[bytes], lines: Sequence[bytes], number: int) -> Tasks:
+    """Return the tasks in further lines of standard input. Raises UsageError, with the line's number.
+
+    `options`: the lines with options before them. `number`: of the first of `lines`.
+    """
+    has_tasks = any(not line.startswith(task_files.MAGIC.encode()) for line in lines)
+    text = b"\n".join([*options, *lines, *([] if has_tasks else [b":"])]) + b"\n"
+    found = task_files.parse(
+        text,
+        "--tasks standard input",
+        deal.base_spec(run),
+        is_json=False,
+        is_packed=run.pack is not None,
+        first=number - len(options),
+    )
+    if not has_tasks:
+        return Tasks()
+    return replace(found, others=None if found.others is None else tuple(one for one in found.others if one >= number))
+
+
 def add(
     folder: Path,
     run: Run,
@@ -145,7 +165,7 @@ def add(
     if asked.dry_run:
         number = run.tasks
         _check_most(folder, run, number, count)
-        taker = _find_taker(folder, run)
+        taker = find_taker(folder, run)
         if taker:
             return Addition(number, count, f"would be added to {folder.name}; {taker}")
         submitted = submitting.resume(folder, wishes, replace(asked, more=count), output)
@@ -208,7 +228,7 @@ def place(
     """
     until = time.monotonic() + CLAIM_S
     while True:
-        taker = _find_taker(folder, run)
+        taker = find_taker(folder, run)
         if taker:
             return Addition(first, count, f"added to {folder.name}; {taker}")
         try:
@@ -219,7 +239,7 @@ def place(
                 raise UsageError(f"{_are_added(first, count)}, but no job was submitted: {error}") from error
             time.sleep(CLAIM_PAUSE_S)
         except UsageError as error:
-            if _find_taker(folder, run):
+            if find_taker(folder, run):
                 continue  # another client has submitted it in the meantime
             raise UsageError(
                 f"{_are_added(first, count)}, but no job was submitted: {error}\nllsub --resume "
@@ -232,7 +252,7 @@ def _are_added(first: int, count: int) -> str:
     return f"{tasks} added"
 
 
-def _find_taker(folder: Path, run: Run) -> str:
+def find_taker(folder: Path, run: Run) -> str:
     """Return who runs the tasks that are added now, as a sentence; empty: nobody.
 
     Raises SlurmShareError if the queue cannot be read.

@@ -39,6 +39,8 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
 
     tasks: str | None
     """The file of --tasks; `-`: standard input."""
+    data: bytes | None = None
+    """The contents of that file, if they are read already."""
     ntasks: int | None
     arguments: tuple[str, ...]
     distribution: Distribution | None
@@ -116,6 +118,7 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         pack = replace(pack, settings=replace(pack.settings, rate_window_s=asked.window_s))
     source = TaskSource(
         tasks=asked.tasks,
+        data=asked.data,
         sweeps=asked.sweeps,
         is_zip=asked.is_zip,
         ntasks=asked.ntasks,

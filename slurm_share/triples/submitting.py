@@ -89,8 +89,17 @@ class ResumeResult(Struct, frozen=True):
 # ---- A new run ----
 
 
-def submit_new(plan: RunPlan, wishes: SbatchOptions, output: Output, *, is_kept: bool) -> tuple[Path, int]:
+def submit_new(
+    plan: RunPlan,
+    wishes: SbatchOptions,
+    output: Output,
+    *,
+    is_kept: bool,
+    prepare: Callable[[Path], None] = lambda folder: None,
+) -> tuple[Path, int]:
     """Make the folder of a run and submit it; return the folder and the job id. `is_kept`: as in run_files.write.
+
+    `prepare` gets the folder when its files are written, before the job exists.
 
     Raises UsageError, after removing the folder, if sbatch refuses; SlurmShareError if it is not known whether there is
     a job now.
@@ -112,6 +121,7 @@ def submit_new(plan: RunPlan, wishes: SbatchOptions, output: Output, *, is_kept:
     for note in plan.notes:
         output.note(note)
     try:
+        prepare(folder)
         if together.is_between_nodes(plan.run):
             run_folder.make_key(folder)
         argv = submission.with_dependency(argv, chains.jobs_before(plan.run))

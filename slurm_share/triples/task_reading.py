@@ -21,6 +21,8 @@ class TaskSource(Struct, frozen=True, kw_only=True):
 
     tasks: str | None = None
     """The file of --tasks; `-`: standard input."""
+    data: bytes | None = None
+    """The contents of that file, if they are read already."""
     sweeps: Sequence[str] = ()
     """The values of --sweep, NAME=VALUES."""
     is_zip: bool = False
@@ -75,7 +77,7 @@ def read(source: TaskSource) -> ReadTasks:
 
 def _read_file(file: str, source: TaskSource) -> Tasks:
     name = f"--tasks {'standard input' if file == '-' else file}"
-    data = script_reader.read_task_bytes(file)
+    data = script_reader.read_task_bytes(file) if source.data is None else source.data
     separator = task_tables.separator_of(file)
     if separator is not None:
         return task_files.parse_table(

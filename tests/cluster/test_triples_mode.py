@@ -410,6 +410,26 @@ def test_tasks_that_are_added_are_done_once(cluster: Cluster) -> None:
     assert all(count == 1 for task, count in made.effects().items() if task >= 4), "none of these ran at the kill"
 
 
+def test_lines_of_a_pipe_become_tasks_while_the_run_waits_for_them(cluster: Cluster) -> None:
+    """On two nodes; a client whose job is cancelled says so and ends."""
+    home = f"/home/alice/{uuid.uuid4().hex[:10]}"
+
+    def alice(command: str, code: int = 0) -> str:
+        said = cluster.as_user("alice", f"mkdir -p {home} && cd {home} && {command}")
+        assert said.returncode == code, said.stdout + said.stderr
+        return said.stdout + said.stderr
+
+    alice("printf '#!/bin/bash\\ntouch $1\\n' >t.sh; chmod +x t.sh")
+    lines = "echo a; until [ -e a ]; do sleep 0.1; done; echo b; until [ -e b ]; do sleep 0.1; done; printf 'c\\nd'"
+    said = alice(f"({lines}) | llsub ./t.sh '[2,1,1]' -g 1 --tasks - --open --wait")
+    assert "end of standard input: LLSUB.1 has 4 tasks from standard input" in said
+    assert "all 4 tasks are done" in said
+    lines = "echo e; until [ -e e ]; do sleep 0.1; done; scancel $(tail -n 1 LLSUB.2/jobs | cut -d' ' -f1); "
+    lines += "while squeue -h --me | grep -q .; do sleep 0.1; done; echo f"
+    said = alice(f"({lines}) | llsub ./t.sh '[1,1,1]' -g 1 --tasks - --open", 1)
+    assert "no job of LLSUB.2 runs any more: it has 2 tasks from standard input" in said
+
+
 @pytest.mark.parametrize("pack", [(), ("--pack",)], ids=["plain", "packed"])
 def test_tasks_wait_for_tasks_of_other_nodes(cluster: Cluster, pack: tuple[str, ...]) -> None:
     tasks = [

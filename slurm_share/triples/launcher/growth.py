@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Container
+import time
+from collections.abc import Callable, Container
 from pathlib import Path
 
 from ...core.errors import StateError
@@ -22,6 +23,9 @@ from .feeder import Feeder
 from .need_queue import NeedQueue
 from .node import Node
 
+LEASE_S = 120.0
+"""Seconds without a renewal after which a client that adds tasks as they come counts as gone. It renews its lease every
+10 seconds (task_stream.py); a network file system may show that late."""
 _MARK = "ended."
 """Beginning of the name of a launcher's mark; the number of its node follows."""
 
@@ -37,12 +41,14 @@ class Growth:
         lines: list[str],
         specs: list[TaskSpec],
         done: Container[int] = frozenset(),
+        say: Callable[[str], None] = lambda sentence: None,
     ) -> None:
         """`run`, with its added tasks, `lines` and `specs` are as the launcher has read them at its beginning.
 
-        `done`: the tasks that were done in earlier jobs.
+        `done`: the tasks that were done in earlier jobs. `say` writes a sentence to the job's log.
         """
         self._done = done
+        self.say = say
         self.run = run
         """The run with the tasks that are known now."""
         self._folder = folder
@@ -53,6 +59,10 @@ class Growth:
         self._seen = 0
         """Number of the last entry whose tasks the feeder has."""
         self.is_on = run.may_grow
+        self._leases: dict[Path, tuple[bytes, float]] = {}
+        """Lease -> its contents, and when they were first read (monotonic clock, seconds)."""
+        self.is_open = False
+        """True: a client will add further tasks, so that the launcher waits for them."""
         self._has_begun = False
 
     def first_needs(self) -> NeedQueue | None:
@@ -82,12 +92,31 @@ class Growth:
         if not self.is_on or feeder.closed:
             return False
         before = self.run.tasks
+        self._look_for_leases()
         for entry in added_tasks.read_entries(self._folder, self._seen):
             if entry.head.last_seal == self._node.job:
                 break  # tasks for a later job
             self._take(entry)
             self._feed(feeder, entry)
         return self.run.tasks > before
+
+    def _look_for_leases(self) -> None:
+        now = time.monotonic()
+        found = added_tasks.read_leases(self._folder)
+        self._leases = {
+            file: known if (known := self._leases.get(file, (b"", now)))[0] == data else (data, now)
+            for file, data in found.items()
+        }
+        for file, (_, since_s) in list(self._leases.items()):
+            if now - since_s > LEASE_S:
+                del self._leases[file]
+                self.say(
+                    f"the client that adds tasks has not been heard of for {LEASE_S:g} s: the run ends when its tasks "
+                    "have ended"
+                )
+                with contextlib.suppress(OSError):
+                    file.unlink()
+        self.is_open = bool(self._leases)
 
     def _take(self, entry: added_tasks.Entry) -> None:
         new = run_folder.up_to(self._folder, self.run, entry.head, entry.number)
@@ -125,6 +154,8 @@ class Growth:
         """
         if not self.is_on:
             return True
+        if self.look(feeder) or (self.is_open and not feeder.closed):
+            return False
         mark(self._queue, self._node)
         if feeder.closed or not self._are_all_marked():
             return True

@@ -90,7 +90,7 @@ def launch_node(
                 nodes.tell_failed(run, folder, environ, "its launcher was told to end")
                 return 1
             table = Table(len(node.workers))
-            growth = Growth(run, folder, node, lines, specs, done)
+            growth = Growth(run, folder, node, lines, specs, done, say)
             ranks = range(node.first_rank, node.last_rank + 1)
             feeder = Feeder(run, ranks, done, _claims(run, folder, node, specs), specs, growth.first_needs())
             growth.begin(feeder)

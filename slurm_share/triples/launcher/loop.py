@@ -251,7 +251,9 @@ class Loop:
 
     def _is_waiting(self) -> bool:
         """Return whether something may still start or be done although no task runs."""
-        if self.feeder.needs is not None and not self.feeder.closed and self.feeder.needs.is_waiting:
+        if not self.feeder.closed and (
+            self.growth.is_open or (self.feeder.needs is not None and self.feeder.needs.is_waiting)
+        ):
             return True
         return self.strategy.waiting > 0 or (self.ranks is not None and self.ranks.is_awaited())
 

@@ -79,17 +79,25 @@ _KINDS = {
 
 
 def parse(
-    data: bytes, source: str, base: TaskSpec, *, is_json: bool, is_packed: bool, known: Collection[str] = ()
+    data: bytes,
+    source: str,
+    base: TaskSpec,
+    *,
+    is_json: bool,
+    is_packed: bool,
+    known: Collection[str] = (),
+    first: int = 1,
 ) -> Tasks:
     """Return the tasks of a file. Raises UsageError, with the line's number, for an invalid line.
 
     base: the options on the command line, for all tasks. known: the names of tasks that the run has already.
+    first: the number of the first line.
     """
-    found = list((_json_lines if is_json else _text_lines)(data, source, base, is_packed))
+    found = list((_json_lines if is_json else _text_lines)(data, source, base, is_packed, first))
     if not found:
         raise UsageError(f"{source}: the file has only {MAGIC} lines; write a task below them")
     lines = tuple(line for _, line, _ in found)
-    others = _others([number for number, _, _ in found])
+    others = _others([number for number, _, _ in found], first)
     if all(spec == base for _, _, spec in found):
         return Tasks(lines, source=source, others=others)
     specs, numbers = tuple(spec for _, _, spec in found), tuple(number for number, _, _ in found)
@@ -134,11 +142,14 @@ def parse_table(
     return Tasks(tuple(texts), tuple(specs), tuple(numbers), source, _others(numbers))
 
 
-def _others(numbers: Sequence[int]) -> tuple[int, ...] | None:
-    """Return the line numbers that are not in `numbers`, up to its last one; None: they are more than OTHERS_MOST."""
-    if numbers[-1] - len(numbers) > OTHERS_MOST:
+def _others(numbers: Sequence[int], first: int = 1) -> tuple[int, ...] | None:
+    """Return the line numbers from `first` on that are not in `numbers`, up to its last one.
+
+    None: they are more than OTHERS_MOST.
+    """
+    if numbers[-1] + 1 - first - len(numbers) > OTHERS_MOST:
         return None
-    return tuple(sorted(set(range(1, numbers[-1])).difference(numbers)))
+    return tuple(sorted(set(range(first, numbers[-1])).difference(numbers)))
 
 
 def line_number(task: int, others: Sequence[int] | None, first_line: int = 1) -> int | None:
@@ -156,16 +167,19 @@ def line_number(task: int, others: Sequence[int] | None, first_line: int = 1) ->
     return number
 
 
-def parse_lines(data: bytes, source: str) -> list[str]:
-    """Return the tasks of a file, one per line. Raises UsageError, with the line's number, for an invalid line."""
-    lines = split_lines(data, source, LINE_MAX_BYTES)
+def parse_lines(data: bytes, source: str, first: int = 1) -> list[str]:
+    """Return the tasks of a file, one per line. Raises UsageError, with the line's number, for an invalid line.
+
+    first: the number of the first line.
+    """
+    lines = split_lines(data, source, LINE_MAX_BYTES, first=first)
     return [text_files.decode(line) for line in lines]
 
 
-def split_lines(data: bytes, source: str, most_bytes: int, what: str = "task") -> list[bytes]:
+def split_lines(data: bytes, source: str, most_bytes: int, what: str = "task", first: int = 1) -> list[bytes]:
     """Return the lines of a tasks file. Raises UsageError, with the line's number, for an invalid line.
 
-    what: what a line is, for messages.
+    what: what a line is, for messages. first: the number of the first line.
     """
     unreadable = text_files.why_not_text(data)
     if unreadable is not None:
@@ -177,7 +191,7 @@ def split_lines(data: bytes, source: str, most_bytes: int, what: str = "task") -
         raise UsageError(
             f"{source}: the file has {len(lines)} lines, but a run has at most {TASKS_MAX} tasks; make several runs"
         )
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(lines, first):
         why = None
         if not line.strip():
             why = "is empty; remove it" + (
@@ -193,9 +207,11 @@ def split_lines(data: bytes, source: str, most_bytes: int, what: str = "task") -
     return lines
 
 
-def _text_lines(data: bytes, source: str, base: TaskSpec, is_packed: bool) -> Iterator[tuple[int, str, TaskSpec]]:
+def _text_lines(
+    data: bytes, source: str, base: TaskSpec, is_packed: bool, first: int
+) -> Iterator[tuple[int, str, TaskSpec]]:
     spec = base
-    for number, line in enumerate(parse_lines(data, source), 1):
+    for number, line in enumerate(parse_lines(data, source, first), first):
         if line.startswith(MAGIC):
             text = line.removeprefix(MAGIC).strip()
             spec = _with_options(text, spec, f"{source}: line {number}", is_packed=is_packed)
@@ -226,9 +242,11 @@ def _located(where: str) -> Iterator[None]:
         raise UsageError(f"{where}: {error}") from error
 
 
-def _json_lines(data: bytes, source: str, base: TaskSpec, is_packed: bool) -> Iterator[tuple[int, str, TaskSpec]]:
+def _json_lines(
+    data: bytes, source: str, base: TaskSpec, is_packed: bool, first: int
+) -> Iterator[tuple[int, str, TaskSpec]]:
     most = 2 * LINE_MAX_BYTES + _LAYOUT_BYTES
-    for number, line in enumerate(split_lines(data, source, most), 1):
+    for number, line in enumerate(split_lines(data, source, most, first=first), first):
         where = f"{source}: line {number}"
         try:
             task = _decoder.decode(line)

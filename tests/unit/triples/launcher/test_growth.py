@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
-from launches import wait_for
+from launches import QUIET, wait_for
 from msgspec.structs import replace
 from test_launch import Launch
 
+from slurm_share.core.errors import UsageError
 from slurm_share.packing import TaskSpec
 from slurm_share.triples import added_tasks, run_folder
 from slurm_share.triples.added_tasks import Head, append
@@ -20,7 +22,8 @@ from slurm_share.triples.launcher.feeder import Feeder
 from slurm_share.triples.launcher.growth import Growth, seal_at_end
 from slurm_share.triples.launcher.node import Node
 from slurm_share.triples.records import Run, Triple
-from slurm_share.triples.rules import deal
+from slurm_share.triples.rules import deal, task_files
+from slurm_share.triples.task_stream import Lease, LineReader, TaskStream
 
 NOTE = """#!/bin/bash
 echo "$LLSUB_TASK $LLSUB_TASKS $1" >>effects
@@ -198,3 +201,72 @@ def test_what_waits_for_an_unfinished_task_is_left_and_the_launcher_ends(tmp_pat
     assert code == 75, text
     assert made.result_outcomes() == {0: "saved"}
     assert "unfinished: 1" in text
+
+
+IMPATIENT = """
+import sys
+from slurm_share.triples.launcher import growth
+growth.LEASE_S = 1.0
+from slurm_share.cli.main import main
+sys.exit(main(["launch", *sys.argv[1:]]))
+"""
+
+
+def test_a_run_stays_open_while_a_lease_is_renewed_and_ends_without(tmp_path: Path) -> None:
+    made = Launch(tmp_path, NOTE, 1, ["a"], task_kind="input", distribution="dynamic")
+    lease = Lease(made.folder)
+    made.start()
+    wait_for(lambda: len(made.ended()) == 1)
+    for number in range(3):
+        add(made.folder, made.run, f"x{number}")
+        wait_for(lambda done=number + 2: len(made.ended()) == done)
+    assert made.process.poll() is None
+    lease.close()
+    code, text = made.end()
+    assert code == 0, text
+    assert "4 of 4 tasks done" in text
+
+
+def test_a_run_whose_client_was_killed_ends_by_itself(tmp_path: Path) -> None:
+    made = Launch(tmp_path, NOTE, 1, ["a"], task_kind="input", distribution="dynamic")
+    Lease(made.folder)
+    made.process = made.launch([sys.executable, "-c", IMPATIENT, str(made.folder)], QUIET)
+    code, text = made.end()
+    assert code == 0, text
+    assert "has not been heard of for 1 s: the run ends" in text
+    assert not list((made.folder / "added").glob("open-*")), "a later job does not wait for it"
+
+
+def a_stream(folder: Path, fd: int, taken: list[int]) -> TaskStream:
+    run = replace(RUN, task_kind="input", command=("/a",), tasks=1)
+    return TaskStream(folder, run, LineReader(fd), [], lambda first, count: taken.append(first) is None)
+
+
+def test_lines_become_tasks_with_their_numbers_and_options(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_bytes(run_folder.render_run(RUN))
+    reading, writing = os.pipe()
+    taken: list[int] = []
+    stream = a_stream(tmp_path, reading, taken)
+    os.write(writing, b"a\n#LLSUB --task-time=9s\nb\nhalf")
+    assert stream._reader.gather(0.1)
+    assert stream.add_some()
+    os.write(writing, b" a line\n#LLSUB --task-time=8s\n")
+    assert stream._reader.gather(0.1)
+    assert stream.add_some()
+    os.write(writing, b"d\n\ne\n")
+    os.close(writing)
+    with pytest.raises(UsageError, match="line 7 is empty"):
+        stream.add_all(Lease(tmp_path))
+    os.close(reading)
+    entries = list(added_tasks.read_entries(tmp_path))
+    assert [entry.lines for entry in entries] == [("a", "b"), ("half a line",), ("d",)], "those before it are added"
+    specs = run_folder.read_specs(tmp_path, run_folder.read_run(tmp_path))
+    assert [spec.timeout_s for spec in specs] == [None, None, 9.0, 9.0, 8.0]
+    numbers = [
+        task_files.line_number(task - head.first, head.other_lines, head.first_line)
+        for task in range(1, 5)
+        if (head := added_tasks.find_head(tmp_path, task)) is not None
+    ]
+    assert numbers == [1, 3, 4, 6]
+    assert stream.count == 4
+    assert taken == [1]
