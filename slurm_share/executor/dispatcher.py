@@ -181,6 +181,8 @@ class Dispatcher:
         self.size = 1 << 30
         """Workers that may have calls: those with a lower rank."""
         self.out: list[tuple[Peer | None, Result | None]] = []
+        self.used: list[str] = []
+        """Files of arguments that no later start needs."""
         self.is_ending = False
         self.end_code = 0
         self.is_stopped = False
@@ -451,6 +453,8 @@ class Dispatcher:
             self.out.append((peer, None))  # ended with the job: it runs again in the next one
         else:
             self.out.append((peer, result))
+            if call.flags & frames.IN_FILE:
+                self.used.append(call.arguments.decode())
 
     def _lost(self, peer: Peer) -> None:
         """Take back the calls of a worker that has ended."""
@@ -546,6 +550,12 @@ class Dispatcher:
         content = b"".join(frames.pack_result(result) for _, result in self.out if result is not None)
         if content and not self._write(frames.frame(frames.RESULTS, content)):
             return
+        for name in self.used:
+            try:
+                os.unlink(f"{self.folder}/{run_folder.DATA}/{name}")
+            except OSError:
+                pass  # it only takes room
+        self.used.clear()
         counts: dict[Peer, int] = {}
         for peer, _ in self.out:
             if peer is not None:

@@ -212,7 +212,7 @@ class Exchange:
     def _claim(self, start: str, number: int) -> bool:
         try:
             if self._claims is None or self._claims_start != start:
-                self._claims = run_folder.Claims(self.folder, start, f"client.{self.number}")
+                self._claims = run_folder.Claims(self.folder, start, f"+client.{self.number}")
                 self._claims_start = start
             return self._claims.take(self.number, number)
         except OSError:
@@ -480,7 +480,9 @@ class Exchange:
     def join(self) -> None:
         """Wait until all calls have ended, and the workers of a local run too."""
         thread = self.thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is threading.current_thread():
+            return  # called by a future's callback: this thread itself has to go on
+        if thread is not None:
             thread.join()
         elif thread is None and not self.has_closed:
             self._close_file()

@@ -7,7 +7,7 @@
         initializer                   a pickle of (initializer, initargs); missing: there is none
         calls/0, calls/1 ...          one for each client: its calls, in frames
         claims/4711.0/                for each start of a job: 0.17 is a hard link to by-NODE of the node that runs the
-                                      17th frame of client 0; by-client.N: the client took the calls back
+                                      17th frame of client 0, or to by-+client.0: that client took its calls back
         results/n1.4711.0.312-5f3a    one for each dispatcher: results, in frames
         data/                         large arguments and results
 

@@ -274,7 +274,7 @@ def _submit(wanted: Wanted, config: run_folder.Config, initializer: bytes | None
     if wanted.share is not None:
         argv.append(f"--share-gpu={wanted.share}")
     if wanted.pack:
-        argv.append("--pack")
+        argv += ["--pack", f"--name={wanted.name}"]  # sizes are learned by name: all executors have the same command
         if wanted.gpu_mem_mib is not None:
             argv.append(f"--gpu-mem={wanted.gpu_mem_mib}M")
     argv += ["--", WORKER]

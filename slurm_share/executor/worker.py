@@ -58,7 +58,8 @@ class Worker:
     def __init__(self, folder: str, config: run_folder.Config, node_folder: str, rank: int, start: str) -> None:
         self.folder, self.config = folder, config
         self.node_folder, self.rank, self.start = node_folder, rank, start
-        self.node = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname().partition(".")[0])
+        name = os.environ.get("SLURMD_NODENAME") or socket.gethostname().partition(".")[0]
+        self.node = re.sub(r"[^A-Za-z0-9_-]", "-", name)
         self.selector = selectors.DefaultSelector()
         self.marks = Marks(node_folder, rank)
         self.dispatcher: Dispatcher | None = None

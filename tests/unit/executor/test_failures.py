@@ -144,6 +144,31 @@ def test_a_file_of_somebody_else_is_not_unpickled(name: str, tmp_path: Path) -> 
         list(frames.Reader(str(foreign)).read())
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root can give a file to somebody else")
+def test_a_result_of_somebody_else_is_not_unpickled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Executor(1, local=True, folder=tmp_path / "run") as executor:
+        result = frames.Result(0, 0, frames.VALUE, 0.0, pickle.dumps("theirs"))
+        foreign = tmp_path / "foreign"
+        foreign.write_bytes(frames.frame(frames.RESULTS, frames.pack_result(result)))
+        os.chown(foreign, 12345, 12345)
+        foreign.rename(tmp_path / "run/executor/results/a")
+        assert executor.submit(str, "ours").result() == "ours"
+    assert "results/a is not read" in capsys.readouterr().err
+
+
+def test_a_worker_that_becomes_the_dispatcher_keeps_the_call_that_it_runs(marks: Path) -> None:
+    with Executor(2, local=True) as executor:
+        futures = [executor.submit(mark, str(marks), number, 1.0) for number in range(2)]
+        while len(runs(marks)) < 2:
+            time.sleep(0.01)
+        results = next((Path(executor.folder) / "executor/results").iterdir())
+        dispatcher = int(results.name.rpartition(".")[2].partition("-")[0])
+        os.kill(dispatcher, signal.SIGKILL)
+        ends = [future.exception() for future in futures]
+    assert sorted(isinstance(error, WorkerLost) for error in ends) == [False, True]
+    assert runs(marks) == {"0": 1, "1": 1}
+
+
 def test_a_link_in_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "own").write_bytes(b"")
     (tmp_path / "link").symlink_to(tmp_path / "own")
