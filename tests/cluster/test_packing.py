@@ -55,6 +55,22 @@ def most_booked_mib(made: Submitted) -> dict[str, int]:
     return found
 
 
+def test_parts_of_a_gpu_are_parts_of_what_a_task_can_have_there(cluster: Cluster) -> None:
+    """Of five tasks with half a GPU at most two are on one of the two GPUs, also with a size of their own."""
+    runs = "echo $LLSUB_GPU_MEM_MIB; sleep 0.5"
+    tasks = [{"run": runs, "gpus": 0.5}] * 3 + [{"run": runs, "gpus": 0.5, "gpu_mem": "25%"}] * 2
+    made = packed(cluster, tasks, "[1,5]", "--options=-w n2", "--wait")
+    assert made.said.returncode == 0, made.log()
+    assert [int(made.read(f"p*/mix.jsonl.log.{task}")) for task in (0, 3)] == [USABLE_MIB // 2, USABLE_MIB // 4]
+    every = [tried[0] for _, tried in sorted(made.attempts().items())]
+    for one in every:
+        at = one.started + 0.01  # it is rounded
+        there = [
+            other for other in every if other.gpu == one.gpu and other.started <= at < other.started + other.seconds
+        ]
+        assert len(there) <= 2, there
+
+
 @pytest.mark.release
 def test_unlike_tasks_fill_the_gpus_by_need(cluster: Cluster) -> None:
     """4 to 35 GiB on two GPUs: all done at the first attempt, and no sum of caps exceeds a GPU."""

@@ -551,6 +551,29 @@ def test_what_failed_is_named_with_its_line_and_its_log(cluster: Cluster) -> Non
     assert others[-2:] == ["two", "oh no"]
 
 
+def test_single_tasks_have_a_time_cores_and_a_place_of_their_own(cluster: Cluster) -> None:
+    tasks = [
+        {"run": "sleep 300", "timeout": "1s", "priority": 1},
+        {"run": "echo $OMP_NUM_THREADS $SLURM_SHARE_CORES", "cpus": 2, "mem": "100M"},
+        {"run": "true", "priority": 9},
+        {"run": "true", "cpus": 16},
+    ]
+    files = {"t.jsonl": "".join(json.dumps(task) + "\n" for task in tasks)}
+    words = ("[1,1,1]", "--tasks", "t.jsonl", "--options=-w n1", "--wait")
+    made = Submitted(cluster, "#!/bin/bash\neval $1\n", *words, files=files)
+    assert made.said.returncode == 1
+    assert "  task 0, line 1 of t.jsonl: sleep 300 -> " in made.said.stdout
+    assert "(ran longer than 1s (ended by SIGTERM))" in made.said.stdout
+    by_start = sorted((tried[0].started, task, tried[0]) for task, tried in made.attempts().items() if task != 3)
+    assert [(task, one.outcome) for _, task, one in by_start] == [(2, "done"), (0, "time limit"), (1, "done")]
+    threads, cores = made.read("p*/task.sh.log.1").split()
+    assert threads == "2"
+    assert cores == by_start[2][2].cpus
+    more = cluster.as_user("alice", f"cd {made.home} && llsub task.sh [1,1] --ntasks 3 --task-cpus 4000")
+    assert (more.returncode, more.stdout) == (2, "")
+    assert more.stderr.startswith("llsub: --task-cpus=4000 is more than the ")
+
+
 def test_a_stopped_run_that_is_resumed_tells_its_limit_as_written_and_the_time_of_its_jobs(cluster: Cluster) -> None:
     made = Submitted(
         cluster, "#!/bin/bash\n[ -e fixed ] || exit 3\n", "[1,1,1]", "--ntasks", "10", "--max-failures", "20%"

@@ -44,7 +44,7 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
     if facts.over_time:
         if facts.code == 0 and facts.is_told_to_save:
             return "saved", f"told to save its state and end, after its time limit of {facts.over_time} ({how})"
-        return "time limit", f"it ran longer than {facts.over_time} ({how})"
+        return "time limit", f"ran longer than {facts.over_time} ({how})"
     if facts.is_stopped_by_us:
         return "unfinished", f"told to end, {how}"
     if facts.code == 0:

@@ -159,20 +159,23 @@ class Strategy(ABC):
         return deal.spec_of(self.run, self.specs, task)
 
     def take_more_workers(self, task: Attempt, worker: int, *free: MutableSequence[int]) -> None:
-        """Take the further workers whose cores an attempt has from `free`: those of its GPU, and near its cores."""
-        if task.ask.workers <= 1:
-            return
+        """Take the further workers whose cores an attempt has from `free`.
+
+        Those with cores that it does not have yet come first (with more processes than cores, several have the same),
+        then those of its GPU, then those near its cores.
+        """
         own = self.node.workers[worker].place
+        cpus, found = set(own.cpus), list[int]()
 
-        def distance(other: int) -> tuple[bool, int]:
+        def distance(other: int) -> tuple[bool, bool, int]:
             place = self.node.workers[other].place
-            return place.gpu != own.gpu, abs(place.local - own.local)
+            return cpus.issuperset(place.cpus), place.gpu != own.gpu, abs(place.local - own.local)
 
-        found = sorted((other for one in free for other in one), key=distance)[: task.ask.workers - 1]
-        for one in free:
-            for other in found:
-                if other in one:
-                    one.remove(other)
+        while len(found) < task.ask.workers - 1:
+            nearest = min((other for one in free for other in one), key=distance)
+            next(one for one in free if nearest in one).remove(nearest)
+            cpus.update(self.node.workers[nearest].place.cpus)
+            found.append(nearest)
         task.more_workers = tuple(found)
 
     def worker_of(self, task: Attempt) -> Worker:

@@ -78,7 +78,7 @@ def check(run: Run, tasks: Tasks, *, is_tried: bool) -> None:
         )
     if run.distribution == "dynamic":
         return
-    if tasks.lines:
+    if tasks.lines or run.tasks != run.processes:
         raise UsageError(
             f"{what} need tasks that any free process may take, and --distribution={run.distribution} gives them to "
             "processes before the run; write --distribution=dynamic"

@@ -39,7 +39,7 @@ def test_a_task_over_its_time_is_ended_with_its_processes_and_tried_again(tmp_pa
     code, text, ends = launch(tmp_path, "sleep 98761 & wait", "true", retries=1)
     assert code == 1
     assert [one.outcome for one in ends[0]] == ["time limit", "time limit"]
-    assert ends[0][0].why == "it ran longer than 0.2s (ended by SIGTERM)"
+    assert ends[0][0].why == "ran longer than 0.2s (ended by SIGTERM)"
     assert [one.outcome for one in ends[1]] == ["done"]
     assert "over the time limit, told to end: 0" in text
     assert "over the time limit: 0\n" in text

@@ -42,7 +42,9 @@ def test_tasks_that_are_dealt_cannot_wait_for_parts() -> None:
     with pytest.raises(UsageError, match=r"--tasks f: line 2: CPUs .* --distribution=block .* --distribution=dynamic"):
         parts.check(replace(RUN, distribution="block"), tasks, is_tried=False)
     with pytest.raises(UsageError, match="here each process has one; write T of the triple for cores, or --ntasks M"):
-        parts.check(replace(RUN, distribution="block", spec=TaskSpec(mem_mib=5)), Tasks(), is_tried=False)
+        parts.check(replace(RUN, tasks=4, distribution="block", spec=TaskSpec(mem_mib=5)), Tasks(), is_tried=False)
+    with pytest.raises(UsageError, match="and --distribution=cyclic gives them to processes before the run"):
+        parts.check(replace(RUN, distribution="cyclic", spec=TaskSpec(mem_mib=5)), Tasks(), is_tried=False)
     with pytest.raises(UsageError, match="conflict with trials"):
         parts.check(RUN, tasks, is_tried=True)
     parts.check(replace(RUN, distribution="block"), Tasks(("a",)), is_tried=False)
