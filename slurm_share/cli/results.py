@@ -86,7 +86,11 @@ def _run(arguments: argparse.Namespace) -> int:
     # Import here: every command of slurm-share imports this module, including the launchers on all nodes.
     from ..triples import result_rows, result_table, submitting
 
-    folder = submitting.find_newest() if arguments.folder is None else submitting.find_folder(arguments.folder)
+    folder = (
+        submitting.find_newest("slurm-share results")
+        if arguments.folder is None
+        else submitting.find_folder(arguments.folder)
+    )
     read = result_rows.read(folder)
     found = result_table.where(result_table.table(read.rows), arguments.where)
     if arguments.by is not None:

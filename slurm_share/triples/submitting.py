@@ -231,15 +231,18 @@ def find_own_folder(argument: str, what: str = "resume a run") -> Path:
     return folder
 
 
-def find_newest() -> Path:
-    """Return the folder of the newest run in the working directory. Raises UsageError if there is none."""
+def find_newest(command: str = "llsub --watch") -> Path:
+    """Return the folder of the newest run in the working directory. Raises UsageError if there is none.
+
+    command: the words before the folder's name, for the message.
+    """
     found = {
         number: path
         for path in Path.cwd().glob("LLSUB.*")
         if (number := numbers.whole(path.suffix[1:])) is not None and (path / run_folder.RUN).exists()
     }
     if not found:
-        raise UsageError("there is no LLSUB.<n> in this folder; write its path: llsub --watch FOLDER")
+        raise UsageError(f"there is no LLSUB.<n> in this folder; write its path: {command} FOLDER")
     return found[max(found)]
 
 

@@ -223,3 +223,16 @@ def test_a_damaged_folder_is_a_sentence(tmp_path: Path, capsys: pytest.CaptureFi
         (tmp_path / name).write_text(text)
         assert call(str(tmp_path)) in (1, 2)
         assert "Traceback" not in capsys.readouterr().err
+
+
+def test_without_a_folder_the_newest_run_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert call() == 2
+    assert "write its path: slurm-share results FOLDER" in capsys.readouterr().err
+    for number, outcome in ((2, "done"), (10, "failed")):
+        (tmp_path / f"LLSUB.{number}").mkdir()
+        make(tmp_path / f"LLSUB.{number}", {0: outcome})  # type: ignore[dict-item]
+    assert call("--columns", "outcome", "--csv") == 0
+    assert capsys.readouterr().out.splitlines()[1] == "failed"
