@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from ..core.errors import UsageError, shown
 from ..core.parser import Parser
-from ..triples import DISTRIBUTIONS, Request, Triple, log_counts, map_planning, mapreduce, triple
+from ..triples import DISTRIBUTIONS, Request, Triple, checkpoint, log_counts, map_planning, mapreduce, triple
 
 REDOUT = "llmapreduce.out"
 
@@ -75,6 +75,12 @@ def parser() -> Parser:
     add("--share-gpu", metavar="N[,...]", help="tasks on each GPU, as for sbatch")
     add("--retries", default="0", metavar="K", help="run a failed map task again, up to K times")
     add(
+        "--checkpoint-signal",
+        metavar="SIGNAL[@SECONDS]",
+        help="signal, such as USR1, on which map tasks save their state and end (exit code 75); Slurm sends it "
+        "SECONDS before the time limit, and llsub --resume goes on",
+    )
+    add(
         "--progress",
         metavar="REGEX",
         help="regular expression for progress in a map task's log, with one group for the number",
@@ -110,6 +116,8 @@ def read(argv: Sequence[str]) -> Request:
     subdir = _boolean("--subdir", found.subdir)
     if found.extSearch is not None and not subdir:
         raise UsageError("--extSearch needs --subdir=true; write that too")
+    saved_on = None if found.checkpoint_signal is None else checkpoint.parse(found.checkpoint_signal)
+    checkpoint.check(saved_on, is_moving=False)
     return Request(
         mapper=_program("--mapper", found.mapper),
         input=_absolute(found.input),
@@ -136,11 +144,13 @@ def read(argv: Sequence[str]) -> Request:
             slots_type=_slots_type(found.slotsPerTaskType),
             exclusive=_boolean("--exclusive", found.exclusive),
             share=found.share_gpu,
+            signal=None if saved_on is None else saved_on.sbatch_value,
             options=mapreduce.words("--options", found.options),
         ),
         retries=_count("--retries", found.retries, least=0),
         progress=log_counts.parse_pattern(found.progress, "--progress").pattern if found.progress is not None else "",
         window_s=log_counts.parse_window(found.window, "--window"),
+        checkpoint_signal=None if saved_on is None else int(saved_on.signal),
         local=found.local,
         dry_run=found.dry_run,
         wait=found.wait,

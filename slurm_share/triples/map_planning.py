@@ -235,6 +235,7 @@ def bare_run(request: Request) -> Run:
         retries=request.retries,
         progress=request.progress,
         rate_window_s=request.window_s,
+        checkpoint_signal=request.checkpoint_signal,
         logs="rank",
         log_folder=mapreduce.LOGS,
     )

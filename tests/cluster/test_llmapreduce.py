@@ -275,6 +275,21 @@ def test_a_reducer_that_may_run_after_a_failed_map_does_not_read_what_was_saved(
     assert len(place.sh("cat llmapreduce.out").splitlines()) == 17
 
 
+@pytest.mark.weekly
+def test_inputs_are_saved_on_the_checkpoint_signal_and_resumed(place: Place) -> None:
+    text = '#!/bin/bash\n[ -e well ] && exec cp "$1" "$2"\ntrap "exit 75" USR1\ntouch ready\n'
+    place.write("bad.sh", f"{text}while :; do sleep 0.1; done\n")
+    code, text = place.run("--mapper=bad.sh", "--np=1", "--checkpoint-signal=USR1@60", wait="--keep=true")
+    assert code == 0, text
+    job = job_of(text)
+    assert "--signal=USR1@60" in place.sh("cat MAPRED.1/run.json")
+    place.sh(f"until [ -e ready ]; do sleep 0.1; done; scancel -s USR1 {job}")
+    place.cluster.wait(job)
+    assert "told to save their state and end: 0" in place.sh("cat MAPRED.1/logs/llmap*")
+    place.sh("touch well; llsub --resume MAPRED.1 --wait")
+    assert place.files() == [f"{name}.out" for name in ALL]
+
+
 def test_what_failed_is_resumed_and_then_reduced(place: Place) -> None:
     """Only the input that failed is mapped again. A map without a reducer takes its folder away when it is done."""
     place.write("bad.sh", '#!/bin/bash\necho "$1" >> started\n[ -e well ] || [ "${1%7}" = "$1" ] && cp "$1" "$2"\n')

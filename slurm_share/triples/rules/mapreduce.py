@@ -209,8 +209,9 @@ class Request(Struct, frozen=True, kw_only=True):
     wish: MapSbatchOptions
     retries: int
     progress: str = ""
-    """As in records.Run."""
     window_s: float = 30.0
+    checkpoint_signal: int | None = None
+    """All three as in records.Run."""
     local: bool
     dry_run: bool
     wait: bool
@@ -245,6 +246,7 @@ def map_options(wish: MapSbatchOptions, processes: int, plugin: bool) -> tuple[s
         *([f"--gpus-per-task={wish.gpus}"] if wish.gpus else []),
         *(["--exclusive"] if wish.exclusive else []),
         *([f"--share-gpu={wish.share}"] if wish.share is not None and plugin else []),
+        *([f"--signal={wish.signal}"] if wish.signal is not None else []),
         *wish.options,
     )
 

@@ -77,7 +77,8 @@ def why_none(last: LastJob, folder: str) -> str:
     if not last.has_progressed:
         return (
             f"job {last.job} has neither finished nor saved nor advanced a task, so no further job follows ({OPTION}); "
-            f"see the logs of its tasks, then {again}"
+            f"see the logs of its tasks (one that saves without a signal can show its progress by LLSUB_PROGRESS); "
+            f"{again}"
         )
     return ""
 

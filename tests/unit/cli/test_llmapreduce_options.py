@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 from slurm_share.cli import llmapreduce_options
 from slurm_share.core.errors import UsageError
+from slurm_share.triples import mapreduce
 
 
 @pytest.mark.parametrize("text", ["yes", "1", ""])
@@ -35,3 +38,12 @@ def test_the_kind_of_slots_is_one_of_three() -> None:
     assert llmapreduce_options._slots_type("2") == 2
     with pytest.raises(UsageError, match="--slotsPerTaskType"):
         llmapreduce_options._slots_type("4")
+
+
+def test_the_checkpoint_signal_is_one_of_the_map_job() -> None:
+    words = ["--mapper=/bin/true", "--input=/in", "--output=/out"]
+    found = llmapreduce_options.read([*words, "--checkpoint-signal=USR1@60"])
+    assert (found.wish.signal, found.checkpoint_signal) == ("USR1@60", int(signal.SIGUSR1))
+    assert "--signal=USR1@60" in mapreduce.map_options(found.wish, 1, plugin=False)
+    with pytest.raises(UsageError, match="a launcher passes on USR1 and USR2 only"):
+        llmapreduce_options.read([*words, "--checkpoint-signal=TERM"])
