@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import stat
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -14,18 +15,21 @@ from pathlib import Path
 
 from msgspec import UNSET, Struct
 
+from ..core.errors import UsageError
 from ..packing import ProgressReader
 from . import run_folder, task_names
 from .launcher import report
 from .records import Ended, Run
 from .result_files import ResultFiles
-from .rules import result_lines, result_table
+from .rules import log_counts, result_lines, result_table
 from .rules.account import Account
 from .rules.result_lines import LogResults
 from .rules.result_table import FIXED, Row, Value
 
 LOG_BYTES = 256 * 1024 * 1024
 """Most bytes of a log that are read, from its end."""
+TAIL_BYTES = 64 * 1024
+"""Most bytes from the end of a running task's log that are searched for its progress."""
 SILENT_S = 60.0
 """Seconds without progress after which a node's launcher counts as gone; it writes it once a second."""
 
@@ -52,6 +56,7 @@ def read(folder: Path) -> RunRows:
     logs = _Logs(run, live)
     begun = logs.begun()
     params = task_names.read_params(folder, run)
+    pattern = _progress_pattern(folder, run)
     rows, running = [], 0
     for task, one in enumerate(ended):
         home, again = homes[task], begun.get(task)
@@ -70,6 +75,7 @@ def read(folder: Path) -> RunRows:
                 "outcome": result_table.RUNNING,
                 "why": None if one is None else f"again after {one.why or one.outcome}",
                 "node": again.home.name.partition("_")[2],
+                "progress": None if pattern is None else logs.last_number(again.home, again.rank, task, pattern),
                 "tries": account.tries[task],
             }
         running += fixed["outcome"] == result_table.RUNNING
@@ -94,6 +100,16 @@ def _fixed(ended: Ended, tries: int) -> dict[str, Value]:
         tries,
     )
     return dict(zip(FIXED, values, strict=True))
+
+
+def _progress_pattern(folder: Path, run: Run) -> re.Pattern[str] | None:
+    """Return the expression of --progress; None: there is none, or another user wrote it, who may have made it slow."""
+    if not run.progress or run_folder.read_foreign_owner(folder, os.geteuid()) is not None:
+        return None
+    try:
+        return log_counts.parse_pattern(run.progress, "--progress")
+    except UsageError:
+        return None
 
 
 def _live_folders(folder: Path, run: Run) -> list[Path]:
@@ -139,6 +155,15 @@ class _Logs:
                 self._read[file] = self._of(file, None, is_ended=home not in self._live)
             log = self._read[file]
         return log.of(task, attempt), (task, attempt + 1) in log.found
+
+    def last_number(self, home: Path, rank: int, task: int, pattern: re.Pattern[str]) -> float | None:
+        """Return the progress of a running task from the end of its log; None: there is none yet."""
+        try:
+            data = run_folder.read_end(f"{home}/{run_folder.log_name(self._run, rank, task)}", TAIL_BYTES)
+        except OSError:
+            return None
+        numbers = log_counts.LogCounts(pattern).feed(result_lines.last_part(data))
+        return numbers[-1] if numbers else None
 
     def begun(self) -> dict[int, _Begun]:
         """Return task -> its attempt, for tasks that have a log of their own, or are at the end of a process's log."""

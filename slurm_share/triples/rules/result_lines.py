@@ -85,6 +85,12 @@ def read(data: bytes | mmap, task: int | None, *, is_ended: bool) -> LogResults:
     return results
 
 
+def last_part(data: bytes) -> bytes:
+    """Return the output after the launcher's last line in the end of a log; all of it, if there is none."""
+    ends = [match.end() for match in _MARK.finditer(data)]
+    return data[ends[-1] :] if ends else data
+
+
 def _begins_line(data: bytes | mmap, place: int) -> bool:
     return not place or data[place - 1] in b"\n\r"
 

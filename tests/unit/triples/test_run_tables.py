@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from msgspec import json as msgjson
+from msgspec.structs import replace
 
 from slurm_share.cli import llsub, main
 from slurm_share.core.errors import UsageError
@@ -27,7 +28,7 @@ PARAMS = [{"lr": "1e-3", "opt": "a b"}, {"lr": "1e-3", "opt": "c"}, {"lr": "1e-4
 
 def make(folder: Path, outcomes: dict[int, Outcome], *, logs: str = "task", is_live: bool = False) -> Path:
     """Make the folder of a run; return that of its node. A live node's launcher has just written its progress."""
-    run = RUN if logs == "task" else run_folder.msgspec.structs.replace(RUN, logs="rank")
+    run = RUN if logs == "task" else replace(RUN, logs="rank")
     lines = [msgjson.encode([f"--{name}={value}" for name, value in one.items()]).decode() for one in PARAMS]
     run_files.write(folder, run, lines, "", specs=[TaskSpec(params=one) for one in PARAMS])
     node = folder / "p0-p1_n1"
@@ -236,3 +237,15 @@ def test_without_a_folder_the_newest_run_is_shown(
         make(tmp_path / f"LLSUB.{number}", {0: outcome})  # type: ignore[dict-item]
     assert call("--columns", "outcome", "--csv") == 0
     assert capsys.readouterr().out.splitlines()[1] == "failed"
+
+
+@pytest.mark.parametrize("logs", ["task", "rank"])
+def test_a_running_task_has_the_progress_in_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logs: str) -> None:
+    monkeypatch.setattr(f"{__name__}.RUN", replace(RUN, progress=r"step (\d+)"))
+    node = make(tmp_path, {0: "done"}, logs=logs, is_live=True)
+    text = "--- task 0\nstep 99\n--- task 2\nstep 1\n" if logs == "rank" else "step 1\n"
+    (node / f"t.sh.log.{0 if logs == 'rank' else 2}").write_text(f"{text}step 2\nstep 31")
+    row = result_rows.read(tmp_path).rows[2]
+    assert (row.fixed["outcome"], row.fixed["progress"]) == ("running", 2.0)
+    monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+    assert result_rows.read(tmp_path).rows[2].fixed["progress"] is None
