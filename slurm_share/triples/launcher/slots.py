@@ -147,9 +147,12 @@ class SlotStrategy(strategy.Strategy):
         return [worker for workers in self._parked.values() for worker in workers]
 
     def environment(self, task: Attempt) -> task_process.Environment | None:
+        has_larger_cap = self.board.slots.has_larger_cap(task)
+        if not (has_larger_cap or self._has_parts):
+            return None
         worker, cpus = self.worker_of(task), self.spec_of(task.task).cpus
         more = {} if cpus is None else {names.ENV_THREADS: str(cpus)}
-        if worker.gpu_slot is None or self.node.plan is None or not self.board.slots.has_larger_cap(task):
+        if worker.gpu_slot is None or self.node.plan is None or not has_larger_cap:
             if cpus is None:
                 return None
             worker = replace(worker, rank=task.rank)

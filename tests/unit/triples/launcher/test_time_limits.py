@@ -55,6 +55,13 @@ def test_what_ignores_the_request_to_end_is_killed(tmp_path: Path) -> None:
     assert not alive("98762")
 
 
+def test_a_task_that_ends_with_0_when_its_time_is_over_is_not_done(tmp_path: Path) -> None:
+    ready = "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done"
+    code, _, ends = launch(tmp_path, ready, timeout_s=2.0)
+    assert code == 1
+    assert [(one.outcome, one.code) for one in ends[0]] == [("time limit", 0)]
+
+
 def test_a_task_that_saves_on_the_checkpoint_signal_is_saved(tmp_path: Path) -> None:
     saves = "trap 'exit 0' USR1; echo ready; while :; do sleep 0.05; done"
     code, _, ends = launch(tmp_path, saves, "sleep 98763", timeout_s=2.0, checkpoint_signal=signal.SIGUSR1, retries=1)
