@@ -129,3 +129,14 @@ def of_rank(run: Run, node: Node, rank: int) -> dict[bytes, bytes]:
 def of_params(params: Mapping[str, str]) -> dict[bytes, bytes]:
     """Return the variables of a task's parameters."""
     return {os.fsencode(sweeps.variable(name)): os.fsencode(value) for name, value in params.items()}
+
+
+def with_own(record: bytes, variables: Iterable[bytes]) -> bytes:
+    """Return the record of what slurm-share set (core/given_variables.py) with the variables of a task's parameters.
+
+    A job that the task submits then does not have them.
+    """
+    prefix = os.fsencode(sweeps.VARIABLE)
+    items = [item for item in record.split(b" ") if not item.startswith(prefix)]
+    found = b" ".join([*items, *variables])
+    return found if len(found) < names.GIVEN_MAX_BYTES else record

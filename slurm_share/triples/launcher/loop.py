@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from ...core import names
 from ...core.errors import StateError
 from ...core.process import Deadline
 from ...core.text import fold
@@ -77,6 +78,7 @@ NEVER_STARTED_MAX = 100
 otherwise empty the queue that all nodes share."""
 _ENV_TASK, _ENV_ATTEMPT, _ENV_TASKS = ENV_TASK.encode(), ENV_ATTEMPT.encode(), ENV_TASKS.encode()
 _PYTHONPATH = b"PYTHONPATH"
+_ENV_GIVEN = names.ENV_GIVEN.encode()
 
 
 class Loop:
@@ -385,7 +387,9 @@ class Loop:
         env[_ENV_TASK] = b"%d" % task.task
         env[_ENV_ATTEMPT] = b"%d" % task.attempt
         if self.shared.specs:
-            env.set_own(environment.of_params(self.shared.specs[task.task].params))
+            own = environment.of_params(self.shared.specs[task.task].params)
+            if env.set_own(own):
+                env[_ENV_GIVEN] = environment.with_own(env.get(_ENV_GIVEN), own)
         since_boot = time.clock_gettime(time.CLOCK_BOOTTIME)
         self.table.begin(worker, task.task, task.attempt, task.started, since_boot, task.gpu)
         try:

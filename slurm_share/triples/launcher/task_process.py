@@ -90,8 +90,12 @@ class Environment:
         for name, value in variables.items():
             self[name] = value
 
-    def set_own(self, variables: Mapping[bytes, bytes]) -> None:
-        """Set the variables that only the next task has, and remove those of the one before."""
+    def set_own(self, variables: Mapping[bytes, bytes]) -> bool:
+        """Set the variables that only the next task has, and remove those of the one before.
+
+        Return whether it has others than the one before.
+        """
+        is_other = self._own != variables.keys()
         gone = self._own - variables.keys()
         if gone:
             for name in gone:
@@ -99,6 +103,11 @@ class Environment:
             self._lay_out()
         self._own = set(variables)
         self.update(variables)
+        return is_other
+
+    def get(self, name: bytes) -> bytes:
+        """Return the value of a variable; empty: it is not set."""
+        return self._variables.get(name, b"")
 
 
 class StartResult(Struct, eq=False):

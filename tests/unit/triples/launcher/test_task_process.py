@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from slurm_share.core import given_variables
+from slurm_share.triples.launcher import environment as environments
 from slurm_share.triples.launcher.task_process import SPARE_BYTES, Environment
 
 
@@ -32,3 +34,11 @@ def test_the_variables_of_one_task_are_gone_for_the_next() -> None:
     assert lines(environment) == [b"A=1", b"Q=33", None]
     environment.set_own({})
     assert lines(environment) == [b"A=1", None]
+
+
+def test_a_job_that_a_task_submits_does_not_have_the_parameters_of_the_task() -> None:
+    record = b"7 CUDA_VISIBLE_DEVICES=0 LLSUB_TASK"
+    with_lr = environments.with_own(record, environments.of_params({"lr": "1 2"}))
+    inherited = {"_SLURM_SHARE_GIVEN": with_lr.decode(), "LLSUB_PARAM_LR": "1 2", "LLSUB_TASK": "3", "HOME": "/"}
+    assert given_variables.forget(inherited) == {"HOME": "/"}
+    assert environments.with_own(with_lr, []) == record
