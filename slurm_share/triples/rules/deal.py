@@ -96,7 +96,9 @@ def chunks_of(run: Run, specs: Sequence[TaskSpec] = ()) -> tuple[range, ...]:
 def added_chunks(run: Run, first: int, count: int, specs: Sequence[TaskSpec] = ()) -> tuple[range, ...]:
     """Return the chunks of tasks that were added together, which follow those before them in every distribution."""
     # Small chunks keep nodes from taking many tasks of a high priority while others begin with lower ones.
-    is_small = run.pack is not None or has_priorities(specs, first, count)
+    # Nor should one node take many tasks that start there one after the other, because each needs most of its cores.
+    own = specs[first : first + count]
+    is_small = run.pack is not None or any(spec.priority or spec.cpus or spec.mem_mib for spec in own)
     found = chunks(count, run.processes, PACKED_CHUNK_MAX if is_small else CHUNK_MAX)
     return tuple(range(first + one.start, first + one.stop) for one in found)
 
