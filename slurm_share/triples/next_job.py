@@ -137,6 +137,8 @@ def _read_state(job: int, *, has_ended: bool = False) -> tuple[tuple[str, ...], 
 def _ensure(folder: Path, run: Run, job: int, states: Sequence[str], say: Say, *, is_end: bool) -> None:
     """Submit the next job unless there is one, Slurm starts this one again, or the run has had all its jobs."""
     if "PENDING" in states or {"REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT"} & set(states):
+        if is_end:
+            say(f"Slurm starts job {job} again, and it goes on with what is left")
         return  # a requeue is not a new job
     again = f"llsub --resume {shlex.quote(str(folder))} runs what is left"
     try:

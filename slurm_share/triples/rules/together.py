@@ -89,7 +89,10 @@ def again_text(run: Run, folder: str) -> str:
 
 
 def unfinished_text(run: Run) -> str:
-    return AGAIN if run.together else "unfinished tasks run again with llsub --resume"
+    if run.together:
+        return AGAIN
+    how = "with llsub --resume" if run.until_done is None else "in the next job (--until-done)"
+    return f"unfinished tasks run again {how}"
 
 
 def short_reason(sentence: str) -> str:
