@@ -453,6 +453,52 @@ def test_tasks_wait_for_tasks_of_other_nodes(cluster: Cluster, pack: tuple[str, 
     assert made.wait() == "COMPLETED", made.log()
 
 
+ADDERS = """
+cd $1
+adder() {
+    for number in $(seq $2); do
+        echo "$1.$number" >$1.txt
+        llsub --add LLSUB.1 --tasks $1.txt --parsable >>told.$1 2>>errors.$1 &
+        client=$!
+        # every ninth client is killed, at another moment each time
+        [ $((number % 9)) -ne 0 ] || { sleep 0.$((number % 7 + 1)); kill -9 $client; }
+        wait $client
+    done
+}
+adder a $2 & adder b $2 & wait
+touch through
+"""
+
+
+@pytest.mark.weekly
+def test_a_thousand_additions_under_kills_are_done_once(cluster: Cluster) -> None:
+    """By two clients at once, of which some are killed, while a launcher is killed; the run is resumed in between."""
+    count = 500
+    script = "#!/bin/bash\nsleep 0.05\n[ $1 != wait ] || until [ -e go ]; do sleep 0.1; done\n"
+    made = Submitted(cluster, script, "[2,4,1]", "--tasks", "f.txt", files={"f.txt": "wait\n", "adders.sh": ADDERS})
+    command = f"setsid bash {made.home}/adders.sh {made.home} {count} >/dev/null 2>&1 </dev/null & true"
+    cluster.as_user("alice", command, check=True)
+    made.wait_for(lambda: len(made.attempts()) > count // 4)
+    node = re.search(r"p0-p3_(n\d)", cluster.as_user("alice", f"ls {made.folder}").stdout)
+    assert node is not None
+    cluster.exec(node[1], ["kill", "-9", str(guard_and_loop(cluster, node[1])[1])], check=True)
+    is_through = f"test -e {made.home}/through"
+    made.wait_for(lambda: cluster.as_user("alice", is_through).returncode == 0, timeout=1200)
+    cluster.as_user("alice", f"touch {made.home}/go", check=True)
+    told = cluster.as_user("alice", f"cd {made.home} && cat told.?").stdout.split("\n")
+    numbers = [int(line.split()[0]) for line in told if line]
+    assert len(set(numbers)) == len(numbers) > 2 * count * 8 // 9 - 10
+    made.wait_for(lambda: not cluster.as_user("alice", "squeue -h --me").stdout)
+    said = cluster.as_user("alice", f"cd {made.home} && llsub --resume LLSUB.1 --wait")
+    assert said.returncode == 0, said.stdout + said.stderr
+    done = Counter(task for task, tried in made.attempts().items() for one in tried if one.outcome == "done")
+    assert set(numbers) <= done.keys()
+    assert done == Counter(range(len(done))), "each task once, without a gap"
+    lines = cluster.as_user("alice", f"grep -h '^[ab]' {made.folder}/added/[1-9]*").stdout.split()
+    assert len(set(lines)) == len(lines) == len(done) - 1
+    assert len(lines) <= 2 * count
+
+
 def test_a_run_starts_when_the_runs_before_it_are_done(cluster: Cluster) -> None:
     """Also by later jobs of theirs, and if its own job starts too early; a run that failed ends it with a sentence."""
     script = "#!/bin/bash\nuntil [ -e go$1 ]; do sleep 0.1; done; [ -e ok$1 ]\n"
