@@ -716,7 +716,8 @@ def _resume(folder: Path, wishes: submission.SbatchOptions, arguments: argparse.
 
 
 def _add(wishes: submission.SbatchOptions, arguments: argparse.Namespace) -> int:
-    folder, output = submitting.find_own_folder(arguments.add, "add tasks to a run"), _output(arguments)
+    instead = "submit the tasks as a run of your own"
+    folder, output = submitting.find_own_folder(arguments.add, "add tasks to a run", instead), _output(arguments)
     if arguments.open:
         asked = _asked(arguments, after_sealed=True)
         code = llsub_add.add_open(folder, arguments, wishes, asked, output)

@@ -62,6 +62,8 @@ class Pipe:
         self.reader = task_stream.LineReader(0)
         self.reader.gather(None, task_stream.is_task)
         self.number, self.lines = self.reader.take()
+        if not any(map(task_stream.is_task, self.lines)):
+            raise UsageError("--tasks standard input: it has ended without a task; nothing was submitted or added")
         self.lease: task_stream.Lease | None = None
 
     @property

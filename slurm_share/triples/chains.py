@@ -122,7 +122,9 @@ def _read_state(awaited: AwaitedRun) -> _State:
         )
     if found.done == run.tasks:
         return _State(True)
-    jobs = tuple(job for job in queued_jobs.read(folder, run, run_folder.read_jobs(folder)) if _has_more(job))
+    jobs = tuple(
+        job for job in queued_jobs.read(folder, run, run_folder.read_jobs(folder)) if queued_jobs.has_more(job)
+    )
     done = f"{folder} is not done ({found.done} of {counted(run.tasks, 'task')}"
     failed = f"; failed: {fold_some(found.failed, _FAILED_MOST)}" if found.failed else ""
     way = ""
@@ -130,11 +132,6 @@ def _read_state(awaited: AwaitedRun) -> _State:
         again = together.AGAIN if run.together else f"llsub --resume {name} runs what is left"
         way = f" and has no job in the queue: llsub --failed {name} shows what failed, {again}"
     return _State(False, jobs, f"{done}{failed}){way}")
-
-
-def _has_more(job: QueuedJob) -> bool:
-    """Return whether a job in the queue may still run tasks; a job that is requeued completes first."""
-    return "COMPLETING" not in job.states or job.states[0] == "PENDING" or "REQUEUED" in job.states
 
 
 # ---- The runs that wait ----

@@ -27,3 +27,8 @@ def read(folder: Path, run: Run, jobs: Sequence[int]) -> tuple[QueuedJob, ...]:
             f"cannot check whether the jobs of {folder.name} have ended ({error}); nothing was changed or submitted"
         ) from error
     return tuple(job for job in queue if run_jobs.is_of_run(job, folder, run, jobs, copies=True))
+
+
+def has_more(job: QueuedJob) -> bool:
+    """Return whether a job in the queue may still run tasks; a job that is requeued completes first."""
+    return "COMPLETING" not in job.states or job.states[0] == "PENDING" or "REQUEUED" in job.states

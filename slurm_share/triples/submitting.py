@@ -216,17 +216,17 @@ def find_folder(argument: str) -> Path:
     return folder
 
 
-def find_own_folder(argument: str, what: str = "resume a run") -> Path:
+def find_own_folder(argument: str, what: str = "resume a run", instead: str = "submit the script again") -> Path:
     """Return the folder of a run of the caller, who will execute its contents. Raises UsageError for another user's.
 
-    `what`: what only its owner can do.
+    `what`: what only its owner can do. `instead`: what others can do.
     """
     folder = find_folder(argument)
     owner = run_folder.read_foreign_owner(folder, os.geteuid())
     if owner is not None:
         raise UsageError(
             f"{folder.name}, or a file in it, belongs to {processes.read_user_name(owner)}; only its owner can {what}, "
-            "not even root: submit the script again"
+            f"not even root: {instead}"
         )
     return folder
 
@@ -326,10 +326,10 @@ def _queued_or_unknown(
 
 def takes_added(folder: Path, job: QueuedJob) -> bool:
     """Return whether a queued job of a run runs the tasks that are added now. Raises StateError."""
-    if "COMPLETING" in job.states:
-        return False  # its launchers have ended
     last = added_tasks.read_last(folder)[1]
-    return last is None or last.last_seal != str(JobStart(job.job_id, job.restarts or 0))
+    is_sealed = last is not None and last.last_seal == str(JobStart(job.job_id, job.restarts or 0))
+    is_again = "COMPLETING" in job.states or job.states[0] == "PENDING"
+    return queued_jobs.has_more(job) and not (is_sealed and not is_again)
 
 
 def why_not_now(job: QueuedJob, folder: Path, run: Run) -> str:

@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from slurm_share.core.errors import UsageError
-from slurm_share.triples import chains, run_folder
+from slurm_share.slurm.records import QueuedJob
+from slurm_share.triples import added_tasks, chains, run_folder, submitting
 from slurm_share.triples.records import AwaitedRun, Ended, Run, Triple
 from slurm_share.triples.rules import submission
 
@@ -83,3 +84,22 @@ def test_a_dependency_is_added_to_that_of_the_user() -> None:
     assert submission.with_dependency(argv, [4, 5])[-2:] == ["--dependency=singleton,afterany:4:5", "launch.sh"]
     with pytest.raises(UsageError, match="waits for one of several jobs"):
         submission.with_dependency(["sbatch", "--dependency=afterok:1?afterok:2", "launch.sh"], [4])
+
+
+@pytest.mark.parametrize(
+    ("states", "restarts", "takes"),
+    [
+        (("RUNNING",), 0, False),
+        (("RUNNING",), 1, True),
+        (("PENDING",), 0, True),
+        (("PENDING", "COMPLETING"), 0, True),
+        (("RUNNING", "COMPLETING"), 1, False),
+        (("COMPLETED", "COMPLETING"), 0, False),
+    ],
+)
+def test_a_job_that_is_sealed_or_ends_takes_no_further_tasks(
+    tmp_path: Path, states: tuple[str, ...], restarts: int, takes: bool
+) -> None:
+    assert added_tasks.seal(tmp_path, "7", 0, 2)
+    job = QueuedJob(job_id=7, name="", user="", uid=0, partition="", states=states, restarts=restarts)
+    assert submitting.takes_added(tmp_path, job) == takes
