@@ -302,7 +302,7 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
         _alone(arguments, script_arguments, "--resume", RESUME_TAKES)
         return _resume(submitting.find_own_folder(arguments.resume), wishes, arguments)
     if arguments.add is not None:
-        _alone(arguments, script_arguments, "--add", (*RESUME_TAKES, *llsub_add.TAKES))
+        _alone(arguments, script_arguments, "--add", (*AGAIN_TAKES, *llsub_add.TAKES))
         return _add(wishes, arguments)
     if arguments.failed is not None:
         _alone(arguments, script_arguments, "--failed", ("lines",))
@@ -345,8 +345,10 @@ def _wishes(arguments: argparse.Namespace) -> submission.SbatchOptions:
     )
 
 
-RESUME_TAKES = ("partition", "time", "options", "retries", "oom_retries", "keep_going", "max_failures", "env",
-                "until_done", "script", "dry_run", "wait", "parsable", "local")  # fmt: skip
+AGAIN_TAKES = ("partition", "time", "options", "retries", "oom_retries", "keep_going", "max_failures", "env",
+               "until_done", "script", "dry_run", "wait", "parsable", "local")  # fmt: skip
+"""Of --resume and --add, which may submit the run again."""
+RESUME_TAKES = (*AGAIN_TAKES, "task_time")
 NOT_LOCAL = ("until_done", "slots", "partition", "time", "job_name", "output", "constraint", "qos", "reservation",
              "account", "options", "wait", "parsable")  # fmt: skip
 INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu", "job_name", "constraint", "qos",
@@ -693,6 +695,7 @@ def _asked(arguments: argparse.Namespace, *, after_sealed: bool = False) -> subm
     if arguments.local and not arguments.dry_run:
         _note_ignored(arguments, "--local runs here and now, without Slurm", ["wait", "parsable"])
     fields = set(submitting.ResumeOptions.__struct_fields__) - {"after_sealed", "more"}
+    fields -= {"task_time"} if after_sealed else set()
     written = {name: getattr(arguments, name) for name in fields}
     return submitting.ResumeOptions(**written, after_sealed=after_sealed)
 

@@ -346,6 +346,10 @@ def task_spec(arguments: argparse.Namespace) -> TaskSpec:
 def _gpus(text: str) -> int | float:
     if text in ("0.5", ".5"):
         return 0.5
+    if "." in text:
+        raise argparse.ArgumentTypeError(
+            f"{shown(text)} is not a whole number or 0.5; other parts of a GPU are sizes: --gpu-mem=25%"
+        )
     number = positive(text)
     if number > pack_options.GPUS_MAX:
         raise argparse.ArgumentTypeError(f"{shown(text)} GPUs are more than any node has")

@@ -163,6 +163,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """The order in which tasks of equal priority begin: `reversed`, `random:SEED`; empty: that of the list."""
     spec: TaskSpec = TaskSpec()
     """The options of tasks without their own. In a packed run, those of `pack` take its place."""
+    resumed_time: str = ""
+    """The value of --task-time with which the run was resumed, for all its tasks; empty: each has its own limit."""
     pack: PackRequest | None = None
     """Packing request: each task gets its GPU when it starts. None: each process has a fixed GPU."""
     together: bool = False

@@ -63,6 +63,8 @@ class ResumeOptions(Struct, frozen=True, kw_only=True):
     oom_retries: int | None
     keep_going: bool
     until_done: int | None = None
+    task_time: str | None = None
+    """The time limit of all tasks, also of those with their own."""
     max_failures: str | None
     env: Literal["recorded", "current"] | None
     script: Literal["kept", "current"] | None
@@ -278,6 +280,8 @@ def resume(folder: Path, wishes: SbatchOptions, asked: ResumeOptions, output: Ou
                 run_files.ask_to_begin(folder)
         if asked.max_failures is not None:
             new = failing.with_max_failures(new, asked.max_failures)
+        if asked.task_time is not None:
+            new = replace(new, resumed_time=asked.task_time)
         if asked.local or not run.scheduler:
             if run.triple is not None and run.triple.nodes > 1:
                 raise UsageError(

@@ -13,7 +13,16 @@ from . import task_process
 
 def has_limits(run: Run, specs: Sequence[TaskSpec]) -> bool:
     """Return whether a task of a run has a time limit."""
+    if run.resumed_time:
+        return limit_s(run, specs, 0) is not None
     return any(spec.timeout_s is not None for spec in specs or (deal.base_spec(run),))
+
+
+def limit_s(run: Run, specs: Sequence[TaskSpec], task: int) -> float | None:
+    """Return the time limit of a task in seconds; None: there is none."""
+    if run.resumed_time:
+        return task_options.parse_time(run.resumed_time, "--task-time")
+    return deal.spec_of(run, specs, task).timeout_s
 
 
 class TimeLimits:
@@ -27,21 +36,21 @@ class TimeLimits:
         self._specs = specs
         self._save = save
         self._say = say
-        self._times: dict[int, time_limit.TaskTime] = {}
-        """Pid of a running task -> its time."""
+        self._times: dict[tuple[int, float], time_limit.TaskTime] = {}
+        """Pid of a running task, and its start, because pids come again -> its time."""
 
     def check(self, running: Mapping[int, Attempt], now_s: float, paused: Collection[int]) -> None:
         """Tell the tasks that are over their time what is due. `paused`: the tasks that the launcher has stopped."""
-        for pid in self._times.keys() - running.keys():
-            del self._times[pid]
+        for ended in self._times.keys() - {(pid, task.clock) for pid, task in running.items()}:
+            del self._times[ended]
         told: dict[time_limit.Step, list[int]] = {}
         for pid, task in running.items():
-            time = self._times.get(pid)
+            time = self._times.get((pid, task.clock))
             if time is None:
-                limit_s = deal.spec_of(self._run, self._specs, task.task).timeout_s
-                if limit_s is None:
+                limit = limit_s(self._run, self._specs, task.task)
+                if limit is None:
                     continue
-                time = self._times[pid] = time_limit.TaskTime(limit_s, task.clock)
+                time = self._times[pid, task.clock] = time_limit.TaskTime(limit, task.clock)
             time_limit.look(time, now_s, is_paused=task.task in paused)
             step = time_limit.next_step(time, can_save=self._run.checkpoint_signal is not None)
             if step is None:

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 from launches import PATIENCE_S, QUIET, Launched, alive
+from msgspec.structs import replace
 
 from slurm_share.packing import TaskSpec
+from slurm_share.triples.launcher import time_limits
 from slurm_share.triples.records import Ended, Run, Triple
 
 SHORT = """
@@ -75,3 +77,15 @@ def test_many_failures_stop_the_run(tmp_path: Path) -> None:
     assert code == 1
     assert list(ends) == [0]
     assert "no further task starts" in text
+
+
+def test_the_limit_with_which_a_run_is_resumed_is_for_all_its_tasks(tmp_path: Path) -> None:
+    code, _, ends = launch(tmp_path, "sleep 0.5", resumed_time="none")
+    assert (code, [one.outcome for one in ends[0]]) == (0, ["done"])
+    run = Run(name="t", command=(), cwd="/", triple=None, processes=1, tasks=2, resumed_time="1m")
+    specs = [TaskSpec(timeout_s=5), TaskSpec()]
+    assert [time_limits.limit_s(run, specs, task) for task in range(2)] == [60, 60]
+    as_submitted = replace(run, resumed_time="")
+    assert [time_limits.limit_s(as_submitted, specs, task) for task in range(2)] == [5, None]
+    assert time_limits.has_limits(as_submitted, specs)
+    assert not time_limits.has_limits(as_submitted, specs[1:])
