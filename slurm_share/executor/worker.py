@@ -379,12 +379,12 @@ class Worker:
             pid, status = self.pid, 0
         if not pid:
             return
+        self.pid = 0  # before its last messages are read: at their end `_on_child` comes here again
         if self.sock is not None:
             self._on_child(selectors.EVENT_READ)  # what it sent before it ended
             if self.sock is not None:
                 self._drop_sock()
-        self._kill_group()
-        self.pid = 0
+        self._kill_group(pid)
         if self.running is not None:
             self._lost(status)
         elif not self.is_ready and self.exit_code is None and not self.stop_signal:
@@ -392,7 +392,7 @@ class Worker:
             if self.never_ready >= INIT_TRIES:
                 text = f"the worker's process ended {INIT_TRIES} times before the initializer was through: "
                 self._broke((text + end_text(status)).encode())
-        if not self.pid and self.exit_code is None and not self.stop_signal and not self.broken:
+        if self.exit_code is None and not self.stop_signal and not self.broken:
             self._start_child()
 
     def _broke(self, text: bytes) -> None:
@@ -444,10 +444,10 @@ class Worker:
                 except OSError:
                     continue  # the child has not made its group yet
 
-    def _kill_group(self) -> None:
-        """End what the child has left behind."""
+    def _kill_group(self, pid: int) -> None:
+        """End what a child has left behind."""
         with contextlib.suppress(OSError):
-            os.killpg(self.pid, signal.SIGKILL)
+            os.killpg(pid, signal.SIGKILL)
 
     def _end_child(self) -> None:
         """Let an idle child end by itself, then by force."""
@@ -466,7 +466,7 @@ class Worker:
             self._signal_child(signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(self.pid, 0)
-        self._kill_group()
+        self._kill_group(self.pid)
         self.pid = 0
 
 

@@ -40,3 +40,20 @@ def test_long_calls_after_short_ones_can_be_cancelled_while_they_wait(tmp_path: 
     done = subprocess.run([sys.executable, "-c", CANCELS], cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stderr) == (0, "")
     assert int(done.stdout) > 20
+
+
+KILLS = """
+import os, signal
+from slurm_share.executor import Executor
+def kills():
+    os.kill(os.getpid(), signal.SIGKILL)
+with Executor(triple=1, local=True) as executor:
+    said = [str(executor.submit(kills).exception()) for _ in range(30)]
+print(sum("SIGKILL" in one for one in said))
+"""
+
+
+def test_the_signal_that_ended_the_process_of_a_call_is_named_each_time(tmp_path: Path) -> None:
+    """Its end and the end of its connection are seen in either order."""
+    done = subprocess.run([sys.executable, "-c", KILLS], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr, done.stdout) == (0, "", "30\n")
