@@ -465,6 +465,22 @@ def read_queue(
         raise
 
 
+def read_shown(job: int, *, has_ended: bool = False, timeout_s: float = LONG_S) -> QueuedJob | None:
+    """Return a job as squeue shows it, with a preemption, which pyslurm does not tell; None: Slurm does not know it.
+
+    `has_ended`: also a job that has ended, which Slurm forgets after MinJobAge. Raises CommandError where Slurm is
+    silent.
+    """
+    argv = queue_argv(jobs=[job], states=["all"] if has_ended else ())
+    try:
+        found = parse_queue(ask(argv, timeout_s))[1]
+    except CommandError as error:
+        if _NO_SUCH_JOB in error.stderr:
+            return None
+        raise
+    return next((one for one in found if one.job_id == job), None)
+
+
 def read_cluster() -> ClusterName:
     """Return the cluster that answers. Raises CommandError where Slurm does not answer."""
     if answer := backend.ask():

@@ -126,12 +126,10 @@ def _read_state(job: int, *, has_ended: bool = False) -> tuple[tuple[str, ...], 
     Slurm forgets a job that `has_ended` after MinJobAge.
     """
     try:
-        for one in slurm_jobs.read_queue(jobs=[job], states=["all"] if has_ended else [])[1]:
-            if one.job_id == job:
-                return one.states, one.preempted is not None
+        one = slurm_jobs.read_shown(job, has_ended=has_ended)
     except CommandError:
-        pass  # then as if it ended by itself
-    return (), False
+        return (), False  # then as if it ended by itself
+    return ((), False) if one is None else (one.states, one.preempted is not None)
 
 
 def _ensure(folder: Path, run: Run, job: int, states: Sequence[str], say: Say, *, is_end: bool) -> None:

@@ -74,6 +74,7 @@ def test_tasks_count_through_three_jobs_without_a_gap(cluster: Cluster) -> None:
     made.wait_for(lambda: "all 2 tasks are done" in cluster.as_user("alice", f"cat {made.home}/watched").stdout)
 
 
+@pytest.mark.weekly  # tests/unit/triples/rules/test_until_done.py has the decision
 def test_no_job_follows_one_without_progress(cluster: Cluster) -> None:
     """The tasks end by the signal: nothing is done, saved or advanced, and the waiting job is cancelled."""
     words = ("[1,2,1]", "--checkpoint-signal", "USR1", "--until-done", "--options=-w n2")
@@ -108,6 +109,7 @@ def test_where_nodes_may_not_submit_all_jobs_wait_beforehand(cluster: Cluster) -
         cluster.exec("ctl", [*partition, "AllocNodes=ALL"], check=True)
 
 
+@pytest.mark.weekly  # tests/unit/triples/rules/test_until_done.py has the decision
 def test_a_cancelled_job_ends_the_jobs_after_it(cluster: Cluster) -> None:
     text = "#!/bin/bash\ntrap 'until [ -e go ]; do sleep 0.1; done; exit 75' USR1\necho ready\n"
     text += "while :; do sleep 0.1; done\n"

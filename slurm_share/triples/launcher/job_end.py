@@ -51,7 +51,5 @@ def end_text(end: JobEndTime, now: float) -> str:
 def _read(job: int) -> JobEndTime | None:
     """Read the end of a job. Raises CommandError."""
     # The loop may wait for squeue's process before this thread does, so only its output tells whether it succeeded.
-    for one in jobs.read_queue(jobs=[job], timeout_s=ANSWER_S)[1]:
-        if one.job_id == job and one.ends is not None:
-            return JobEndTime(one.ends, one.preempted)
-    return None
+    one = jobs.read_shown(job, timeout_s=ANSWER_S)
+    return None if one is None or one.ends is None else JobEndTime(one.ends, one.preempted)
