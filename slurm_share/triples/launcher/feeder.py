@@ -162,9 +162,10 @@ class Feeder:
         if self.closed:
             return 0
         found = len(self._claimed) + (self.left() or 0)
+        found += self.needs is not None and self.needs.peek() is not None
         if found < most and self.peek() is not None and self._claims is not None:
             for chunk in self._claims.unclaimed():
-                found += sum(task not in self._done for task in chunk)
+                found += sum(task not in self._done for task in map(self._task, chunk))
                 if found >= most:
                     break
         return min(found, most)

@@ -59,6 +59,17 @@ def test_what_is_left_is_counted():
     assert feeder.left() == 8
 
 
+def test_waiting_tasks_are_counted_without_done_ones_and_up_to_a_number(tmp_path):
+    feeder = Feeder(a_run(8, 2, distribution="dynamic"), range(2), {1, 7}, Claims(tmp_path, "n", deal.chunks(8, 2)))
+    assert (feeder.count_waiting(100), feeder.count_waiting(2)) == (6, 2)
+    assert feeder.take() == 0
+    assert feeder.count_waiting(100) == 5
+    while feeder.take() is not None:
+        pass
+    assert feeder.count_waiting(100) == 0
+    assert Feeder(a_run(10, 2), range(2), {0}, None).count_waiting(100) == 9
+
+
 def test_a_look_at_the_next_task_of_a_shared_queue_claims_nothing(tmp_path):
     run = a_run(6, 4, distribution="dynamic")
     first, second = (Feeder(run, range(2), {0, 1}, Claims(tmp_path, f"n{n}", deal.chunks(6, 4))) for n in range(2))
