@@ -118,6 +118,7 @@ class Client:
         return int(found[1])
 
 
+@pytest.mark.weekly
 def test_200_calls_survive_a_lost_node_and_a_killed_client(site: Cluster) -> None:
     """Node n2 loses power while calls run on two nodes; the client is killed; another one attaches and has all."""
     client = Client(site)
@@ -258,6 +259,7 @@ def test_calls_left_by_scancel_are_named_and_run_by_a_client_that_attaches(site:
     assert len(twice) <= 2
 
 
+@pytest.mark.weekly
 def test_a_controller_that_does_not_answer_is_said_by_the_executor(site: Cluster) -> None:
     """No traceback of ours, no wait without an end: the exception says what sbatch said."""
     client = Client(site)
