@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 from typing import Any
 
 from . import frames, run_folder, starting
+from .dispatcher import own_place, process_start
 from .errors import SubmissionFailed
 from .exchange import Exchange, Future
 
@@ -64,6 +66,8 @@ def read_calls(exchange: Exchange) -> dict[str, Future[Any]]:
                         exchange.futures[number, index] = future
             elif kind == frames.CANCELLED:
                 cancelled += frames.unpack_keys(content)
+            elif kind == frames.OPENED and has_ended(json.loads(content)):
+                exchange.file.append(frames.frame(frames.GONE, frames.pack_keys([(number, 0)])))
         for client, index in cancelled:
             found = exchange.futures.pop((client, index), None)
             if found is not None:
@@ -71,6 +75,11 @@ def read_calls(exchange: Exchange) -> dict[str, Future[Any]]:
                 found.cancel()
                 found.set_running_or_notify_cancel()
     return futures
+
+
+def has_ended(process: dict[str, Any]) -> bool:
+    """Return whether a client's process has ended, if it was one of this host."""
+    return bool(process["place"] == own_place()) and process_start(int(process["pid"])) != process["start"]
 
 
 def newest_job(parent: str) -> str:

@@ -39,6 +39,10 @@ CLIENT_S = 300.0
 """Seconds without a sign of life of a client on another machine, after which it counts as gone."""
 CHECK_IN_S = 5.0
 """Seconds in which the workers of a node tell a new dispatcher what they hold."""
+SHORT_BYTES = 1024
+"""Results up to this size are kept as they are when there is no room."""
+RESERVE_BYTES = 256 * 1024
+"""Room on the disk that each dispatcher keeps for saying that the disk is full."""
 STORE_S = 20.0
 """Seconds in which a result that cannot be written is tried again, before a short text takes its place."""
 RETRIED = frozenset({frames.RAISED, frames.LOST, frames.TOO_LONG})
@@ -176,6 +180,8 @@ class Dispatcher:
         self.done: set[Key] = set()
         """Calls with a result of an earlier start, or of an earlier dispatcher."""
         self.cancelled: set[Key] = set()
+        self.gone: set[int] = set()
+        """Clients that have ended without a word, as another client on their host has seen."""
         self.queue: deque[Call] = deque()
         self.peers: dict[links.Link, Peer] = {}
         self.size = 1 << 30
@@ -198,6 +204,11 @@ class Dispatcher:
         self.next_beat = 0.0
         self.store_since: float | None = None
         self.retry_store = 0.0
+        self.reserve = f"{folder}/{run_folder.DATA}/reserve.{name}"
+        self.has_reserve = False
+        self.is_full = False
+        """True: a result found no room for STORE_S, and none of more than SHORT_BYTES has found any since."""
+        self.next_reserve = 0.0
         self.place = own_place()
         self.began = time.monotonic()
         self.waiting_for: set[int] = set()
@@ -216,6 +227,7 @@ class Dispatcher:
         self._read_clients()
         self._read_results()
         self._take_over()
+        self._reserve()
         self.listener = self._listen()
         selector.register(self.listener, selectors.EVENT_READ, self._on_connection)
 
@@ -343,6 +355,8 @@ class Dispatcher:
         elif kind == frames.OPENED:
             found = json.loads(content)
             client.process = (str(found["place"]), int(found["pid"]), str(found["start"]))
+        elif kind == frames.GONE:
+            self.gone.update(number for number, _ in frames.unpack_keys(content))
         elif kind == frames.RESIZED:
             self.size = int.from_bytes(content[:4], "little")
 
@@ -531,7 +545,8 @@ class Dispatcher:
             self.results.append(data)
         except OSError as error:
             if self.store_since is None:
-                self.store_since = time.monotonic()
+                # Waited for once, not for each result of a disk that stays full.
+                self.store_since = time.monotonic() - (STORE_S if self.is_full else 0.0)
                 self.say(f"results cannot be written into {self.results.path} now: {error.strerror}; trying again")
             self.retry_store = time.monotonic() + 0.5
             return False
@@ -543,13 +558,13 @@ class Dispatcher:
         if not self.out or (self.store_since is not None and time.monotonic() < self.retry_store):
             return
         if self.store_since is not None and time.monotonic() - self.store_since > STORE_S:
-            for _, result in self.out:
-                if result is not None and result.kind in (frames.VALUE, frames.RAISED):
-                    result.kind, result.flags = frames.UNSTORED, 0
-                    result.content = f"its result could not be written into {self.folder}: the disk is full".encode()
+            self._shorten()
         content = b"".join(frames.pack_result(result) for _, result in self.out if result is not None)
         if content and not self._write(frames.frame(frames.RESULTS, content)):
             return
+        if any(result is not None and len(result.content) > SHORT_BYTES for _, result in self.out):
+            self.is_full = False
+        self._reserve()
         for name in self.used:
             try:
                 os.unlink(f"{self.folder}/{run_folder.DATA}/{name}")
@@ -564,6 +579,29 @@ class Dispatcher:
         for peer, count in counts.items():
             peer.link.send(links.STORED, count.to_bytes(4, "little"))
             self._watch(peer)
+
+    def _shorten(self) -> None:
+        """Put short texts in the place of results that found no room for STORE_S, and use the reserve for them."""
+        for _, result in self.out:
+            if result is not None and len(result.content) > SHORT_BYTES:
+                result.kind, result.flags = frames.UNSTORED, 0
+                result.content = f"its result could not be written into {self.folder}: no room there".encode()
+        self.has_reserve, self.is_full = False, True
+        try:
+            os.unlink(self.reserve)
+        except OSError:
+            pass
+
+    def _reserve(self) -> None:
+        """Keep room on the disk for texts that say that it is full."""
+        if self.has_reserve or time.monotonic() < self.next_reserve:
+            return
+        self.next_reserve = time.monotonic() + 10.0
+        try:
+            frames.write_new(self.reserve, os.urandom(RESERVE_BYTES))  # random: a file system may compress others
+            self.has_reserve = True
+        except OSError:
+            pass  # full now
 
     # ---- The loop ----
 
@@ -605,6 +643,8 @@ class Dispatcher:
 
     def _is_gone(self, client: Client) -> bool:
         """Return whether a client that has not closed its file has ended."""
+        if client.number in self.gone:
+            return True
         if client.process is not None and client.process[0] == self.place:
             return process_start(client.process[1]) != client.process[2]
         now = time.monotonic()
@@ -638,6 +678,10 @@ class Dispatcher:
     def close(self) -> None:
         """Give up the node."""
         self._store()
+        try:
+            os.unlink(self.reserve)
+        except OSError:
+            pass
         for link in list(self.peers):
             self.selector.unregister(link)
             link.close()

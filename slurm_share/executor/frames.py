@@ -29,7 +29,7 @@ _SAME = 0xFFFFFFFF
 """In place of the length of a function: it is that of the call before."""
 
 # Frames of a client's file
-CALLS, CANCELLED, CLOSED, RESIZED, OPENED = 1, 2, 3, 4, 5
+CALLS, CANCELLED, CLOSED, RESIZED, OPENED, GONE = 1, 2, 3, 4, 5, 6
 # Frames of a dispatcher's file
 RESULTS, BROKEN, ENDED, STARTED = 16, 17, 18, 19
 # Outcomes of a call
@@ -242,6 +242,8 @@ class Reader:
                     break
         finally:
             os.close(fd)
+            # Part of a frame is read again: if the disk was full, its writer has put another one in its place.
+            self._rest.clear()
 
     def _take(self) -> Iterator[tuple[int, bytes, int]]:
         at = 0

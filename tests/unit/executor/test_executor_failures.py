@@ -103,6 +103,14 @@ def test_calls_of_a_killed_client_run_and_are_given_back_by_key(killed_client: P
     assert runs(marks) == dict.fromkeys(map(str, range(len(values))), 1)
 
 
+def test_the_next_client_tells_that_the_killed_one_has_ended(killed_client: Path) -> None:
+    """Workers on other hosts cannot see that, and would wait for its further calls."""
+    with Executor.attach(killed_client) as executor:
+        own = frames.Reader(executor._exchange.file.path)
+        gone = [frames.unpack_keys(content) for kind, content, _ in own.read() if kind == frames.GONE]
+    assert gone == [[(0, 0)]]
+
+
 def test_a_frame_that_a_killed_client_did_not_finish_harms_nobody(killed_client: Path) -> None:
     with open(killed_client / "executor/calls/0", "ab") as file:
         file.write(frames.frame(frames.CALLS, b"x" * 100)[:50])
