@@ -24,7 +24,7 @@ from typing import Any
 from slurm_share.executor import Executor, Future, NotReadable, RemoteTraceback, WorkerLost
 
 PREFIX = "test.test_concurrent_futures"
-PATIENCE_S = 20
+PATIENCE_S = 90
 """Seconds after which a test counts as failed because it hangs."""
 
 
