@@ -177,7 +177,7 @@ def _groups(
 ) -> tuple[SizeGroup, ...]:
     found: dict[str, list[tuple[int | None, Load | None]]] = {}
     for one, load in zip(estimates, loads or [None] * len(estimates), strict=True):
-        source = _unknown(settings) if one.safe_mib is None else one.text
+        source = _unknown(settings) if one.safe_mib is None and one.source != "user" else one.text
         found.setdefault(source, []).append((one.safe_mib, load))
     groups = []
     for source, tasks in found.items():

@@ -172,7 +172,9 @@ class Strategy(ABC):
             return cpus.issuperset(place.cpus), place.gpu != own.gpu, abs(place.local - own.local)
 
         while len(found) < task.ask.workers - 1:
-            nearest = min((other for one in free for other in one), key=distance)
+            nearest = min((other for one in free for other in one), key=distance, default=None)
+            if nearest is None:
+                break
             next(one for one in free if nearest in one).remove(nearest)
             cpus.update(self.node.workers[nearest].place.cpus)
             found.append(nearest)

@@ -340,9 +340,10 @@ class Estimator:
         )
         if (mib := ask.gpu_mem_mib) is not None:
             return replace(unknown, point_mib=mib, safe_mib=mib, source="user", text="--gpu-mem")
-        if ask.gpu_mem_percent is not None and gpu_total_mib is not None:
-            mib, text = int(gpu_total_mib * ask.gpu_mem_percent / 100), f"{ask.gpu_mem_percent:g} % of the GPU"
-            return replace(unknown, point_mib=mib, safe_mib=mib, source="user", text=text)
+        if ask.gpu_mem_percent is not None:
+            part_mib = None if gpu_total_mib is None else int(gpu_total_mib * ask.gpu_mem_percent / 100)
+            text = f"{ask.gpu_mem_percent:g} % of the GPU"
+            return replace(unknown, point_mib=part_mib, safe_mib=part_mib, source="user", text=text)
         for found in self._candidates(asked):
             if found is not None and self._is_possible(found, ask.task):
                 return _bounded(unknown, found, gpu_total_mib, asked.family.alpha)

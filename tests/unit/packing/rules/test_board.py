@@ -5,6 +5,7 @@ from slurm_share.packing.decision_records import Reserve
 from slurm_share.packing.records import EndFacts, PackSettings, TaskAsk
 from slurm_share.packing.rules.board import Board
 from slurm_share.packing.rules.estimate.estimator import Estimator
+from slurm_share.packing.rules.explain import preview_run
 from slurm_share.packing.rules.slots import slot_settings
 
 
@@ -95,6 +96,13 @@ def test_a_part_of_a_gpu_is_a_part_of_what_a_task_can_have_on_each_of_them():
     quarter = {"gpu_mem_percent": 25.0}
     found = parts(*[quarter] * 9, gpus=gpus)
     assert sorted(one[1:] for one in found) == [("GPU-0", 20000, 20000)] * 4 + [("GPU-1", 10000, 10000)] * 4
+
+
+def test_a_part_of_a_gpu_of_unknown_size_is_no_size_and_said_as_written():
+    found = preview_run([TaskAsk(task=0, gpu_mem_percent=12.5)], (), 2, PackSettings(), Estimator([], now=0.0))
+    assert [(group.least_mib, group.source) for group in found.groups] == [(None, "12.5 % of the GPU")]
+    unsized = [facts(0, None, is_mps=True)]
+    assert parts({"gpu_mem_percent": 50.0}, {"gpu_mem_percent": 50.0}, gpus=unsized) == [(0, "GPU-0", 0, None)]
 
 
 def test_at_most_two_tasks_that_take_half_a_gpu_run_on_one_also_with_smaller_sizes():
