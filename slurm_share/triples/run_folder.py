@@ -10,6 +10,7 @@
         kept/train.sh                          the script as it was submitted (kept_script.py)
         environment                            the environment at submission, NUL-terminated NAME=VALUE; mode 0600
         added/1 ...                            tasks added later, and the ends of jobs (added_tasks.py)
+        followers                              the folders of the runs that wait for this one (chains.py)
         jobs                                   one line per submission: job id, time, and "after" and the id of the
                                                job of the run that submitted it (--until-done)
         resuming                               while a process resumes the run: its identity (run_files.py)

@@ -471,6 +471,7 @@ touch through
 
 
 @pytest.mark.weekly
+@pytest.mark.timeout(5400)
 def test_a_thousand_additions_under_kills_are_done_once(cluster: Cluster) -> None:
     """By two clients at once, of which some are killed, while a launcher is killed; the run is resumed in between."""
     count = 500
@@ -483,7 +484,7 @@ def test_a_thousand_additions_under_kills_are_done_once(cluster: Cluster) -> Non
     assert node is not None
     cluster.exec(node[1], ["kill", "-9", str(guard_and_loop(cluster, node[1])[1])], check=True)
     is_through = f"test -e {made.home}/through"
-    made.wait_for(lambda: cluster.as_user("alice", is_through).returncode == 0, timeout=1200)
+    made.wait_for(lambda: cluster.as_user("alice", is_through).returncode == 0, timeout=3600)
     cluster.as_user("alice", f"touch {made.home}/go", check=True)
     told = cluster.as_user("alice", f"cd {made.home} && cat told.?").stdout.split("\n")
     numbers = [int(line.split()[0]) for line in told if line]
