@@ -38,6 +38,8 @@ def below(name):
     if name == "slurm_share.spmd":  # it lives in the users' Python, with NumPy; hosts have it for the launcher
         load(name + ".wire")
         return
+    if name == "slurm_share.integrations":  # each needs its tool, which is in the Python of those who use it
+        return
     for one in pkgutil.iter_modules(found.submodule_search_locations if found else ()):
         load(name + "." + one.name)
         if one.ispkg:
