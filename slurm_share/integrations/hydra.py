@@ -6,6 +6,7 @@ Hydra finds the launcher itself in `discovered/hydra_plugins`; here is what it d
 from __future__ import annotations
 
 import logging
+import subprocess
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
@@ -59,6 +60,8 @@ def launch(launcher: SlurmShareLauncher, job_overrides: Sequence[Sequence[str]],
         return [take(future, one) for future, one in zip(futures, configs, strict=True)]
     except KeyboardInterrupt:
         executor.shutdown(wait=False, cancel_futures=True)
+        if executor.job:  # else the interpreter waits at its end for the jobs that run
+            subprocess.run(["scancel", executor.job], check=False, stdin=subprocess.DEVNULL)
         raise
 
 
@@ -96,7 +99,7 @@ def take(future: Future[JobReturn], config: DictConfig) -> JobReturn:
     """Wait for a job; return what it returned, or a failed job with the exception that came instead."""
     try:
         return future.result()
-    except (Exception, CancelledError) as error:  # noqa: BLE001  (whatever it is, Hydra reports it as this job's)
+    except (Exception, CancelledError, SystemExit) as error:  # noqa: BLE001  (whatever it is, it is this job's)
         task = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
         failed = JobReturn(
             overrides=list(config.hydra.overrides.task),

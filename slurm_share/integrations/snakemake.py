@@ -82,7 +82,7 @@ class Executor(RemoteExecutor):
             # A resource that is not known yet is an object that says so (TBDString).
             calls = self.started.with_options(
                 gpu_mem=f"{gpu_mem}M" if isinstance(gpu_mem, int) else str(gpu_mem) if type(gpu_mem) is str else None,
-                timeout=60 * minutes if isinstance(minutes, int | float) else None,
+                timeout=60 * minutes if isinstance(minutes, int | float) and minutes > 0 else None,
             )
             future = calls.submit(run, self.format_job_exec(job))
         except (ExecutorError, ValueError, RuntimeError, OSError) as error:
