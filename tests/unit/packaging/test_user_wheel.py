@@ -202,6 +202,9 @@ def test_hydra_and_snakemake_find_their_plugins_and_nobody_else_loads_them(site:
     """Hydra looks into a namespace package, which others fill too, Snakemake for names of packages."""
     assert (site / "hydra_plugins/slurm_share_launcher/__init__.py").exists()
     assert not (site / "hydra_plugins/__init__.py").exists()
+    # Before Python 3.14, Hydra could not execute it with annotations in texts, and no program with Hydra would start.
+    text = (site / "hydra_plugins/slurm_share_launcher/__init__.py").read_text()
+    assert "\nfrom __future__" not in text
     assert (site / "snakemake_executor_plugin_slurm_share/__init__.py").exists()
     assert printed(python("import slurm_share.integrations, slurm_share.executor\n" + LOADED, site)) == ["slurm_share"]
     loaded = python("import snakemake_executor_plugin_slurm_share", site)

@@ -1,6 +1,6 @@
 """Hydra's launcher `slurm_share`. Hydra imports this in every program, so the rest is imported in `launch`."""
 
-from __future__ import annotations
+# No `from __future__ import annotations`: Hydra executes this before it is in sys.modules, where dataclasses look.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
