@@ -165,9 +165,9 @@ class _ShowAll(argparse.Action):
 def parser() -> Parser:
     top = _LlsubParser(
         prog=PROGRAM,
-        usage="llsub SCRIPT [[N,P,T]] [options] [-- arguments of the script]\n       llsub --resume LLSUB.n | --add "
-        "LLSUB.n --tasks FILE | --watch [LLSUB.n] | -i [full]\n       llsub --failed LLSUB.n [--lines] | "
-        "--log LLSUB.n TASK",
+        usage="llsub SCRIPT [[N,P,T]] [options] [-- arguments of the script]\n       llsub --resume LLSUB.n | "
+        "--watch [LLSUB.n] | -i [full]\n       llsub --add LLSUB.n --tasks FILE\n"
+        "       llsub --failed LLSUB.n [--lines] | --log LLSUB.n TASK",
         description="Submit a script to Slurm: one process, or N nodes with P processes of T\nthreads each.",
         epilog=EPILOG,
         allow_abbrev=False,

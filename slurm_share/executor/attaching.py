@@ -89,7 +89,7 @@ def newest_job(parent: str) -> str:
             words = [line.split() for line in file]
     except OSError:
         return ""
-    ids = [line[0] for line in words if line and line[0].isdigit()]
+    ids = [line[0] for line in words if line and run_folder.NUMBER.match(line[0])]
     return ids[-1] if ids else ""
 
 

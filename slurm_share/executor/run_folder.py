@@ -19,6 +19,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import stat
 import sys
 from dataclasses import asdict, dataclass, field
@@ -30,6 +31,9 @@ NAME = "executor"
 CALLS, CLAIMS, RESULTS, DATA = "calls", "claims", "results", "data"
 CONFIG, INITIALIZER = "config.json", "initializer"
 VERSION = 1
+NUMBER = re.compile("[0-9]{1,18}")
+"""A number in a file's name, in ASCII digits alone: int() takes more, and str.isdigit() what int() does not take."""
+_CLAIM = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES, errno.EXDEV})
 
 
@@ -76,9 +80,8 @@ def is_own_folder(folder: str) -> bool:
 def new_client(folder: str) -> tuple[int, frames.Appender]:
     """Make the file of a further client; return its number and the file. Raises OSError."""
     number = 0
-    for entry in os.scandir(f"{folder}/{CALLS}"):
-        if entry.name.isdigit():
-            number = max(number, int(entry.name) + 1)
+    for one in clients(folder):
+        number = max(number, one + 1)
     while True:
         try:
             return number, frames.Appender(f"{folder}/{CALLS}/{number}")
@@ -88,7 +91,7 @@ def new_client(folder: str) -> tuple[int, frames.Appender]:
 
 def clients(folder: str) -> list[int]:
     """Return the numbers of the clients so far. Raises OSError."""
-    return sorted(int(entry.name) for entry in os.scandir(f"{folder}/{CALLS}") if entry.name.isdigit())
+    return sorted(int(name) for name in os.listdir(f"{folder}/{CALLS}") if NUMBER.fullmatch(name))
 
 
 class Claims:
@@ -157,7 +160,7 @@ class Claims:
             if entry.name.startswith(f"{self._stem}."):
                 inodes.add(entry.inode())
                 self._files = max(self._files, int(entry.name.rpartition(".")[2]) + 1)
-            elif entry.name[0].isdigit():
+            elif _CLAIM.fullmatch(entry.name):
                 links.append((entry.name, entry.inode()))
         names = [name for name, inode in links if inode in inodes]
         self.before = frozenset(f"{self.folder}/{name}" for name in names)
@@ -165,12 +168,8 @@ class Claims:
 
     def taken(self) -> set[tuple[int, int]]:
         """Return all frames that are claimed. Raises OSError."""
-        found = set()
-        for name in os.listdir(self.folder):
-            if name[0].isdigit():
-                client, _, number = name.partition(".")
-                found.add((int(client), int(number)))
-        return found
+        found = (_CLAIM.fullmatch(name) for name in os.listdir(self.folder))
+        return {(int(claim[1]), int(claim[2])) for claim in found if claim}
 
     def is_taken(self, client: int, number: int) -> bool:
         return os.path.lexists(f"{self.folder}/{client}.{number}")

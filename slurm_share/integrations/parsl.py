@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from parsl.executors import HighThroughputExecutor
@@ -22,7 +23,7 @@ def gpu_executor(
     `available_accelerators`, which has numbers of whole GPUs, stays empty.
     """
     count = str(share).partition(",")[0]
-    if not count.isdecimal() or int(count) < 1:
+    if not re.fullmatch("[1-9][0-9]{0,3}", count, re.ASCII):
         raise ValueError(f"share={share!r}: write the number of workers on each GPU, for example 4 or '4,mem=8G'")
     workers = int(count) * gpus * nodes
     given = dict(provider or {})

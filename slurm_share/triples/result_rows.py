@@ -15,11 +15,12 @@ from pathlib import Path
 
 from msgspec import UNSET, Struct
 
+from ..core import numbers
 from ..core.errors import UsageError
 from ..packing import ProgressReader
 from . import run_folder, task_names
 from .launcher import report
-from .records import Ended, Run
+from .records import TASKS_MAX, Ended, Run
 from .result_files import ResultFiles
 from .rules import log_counts, result_lines, result_table
 from .rules.account import Account
@@ -182,9 +183,9 @@ class _Logs:
         for folder in self._live:
             with os.scandir(folder) as entries:
                 for entry in entries:
-                    behind = entry.name.removeprefix(self._name)
-                    if behind != entry.name and behind.isascii() and behind.isdigit() and len(behind) < 9:
-                        yield folder, int(behind), entry.path
+                    number = numbers.whole(entry.name.removeprefix(self._name), TASKS_MAX)
+                    if number is not None and entry.name.startswith(self._name):
+                        yield folder, number, entry.path
 
     def _of(self, file: str, task: int | None, *, is_ended: bool) -> LogResults:
         try:

@@ -87,7 +87,7 @@ def _header(names: list[str], source: str, separator: str) -> list[str]:
             raise UsageError(f"{where}: column {place} has no name; write one, or remove the column")
         if separator == "," and ";" in name:
             raise UsageError(f"{where} has semicolons; save the file with commas between the cells, or as a .tsv")
-        if name[0].isdigit() or name[0] in "-+.":
+        if name[0] in "0123456789-+.":
             raise UsageError(
                 f"{where} must name the columns, and {shown(name, 40)} is no name; write a first line such as "
                 f"{separator.join(['lr', 'seed'][: len(names)]) if separator == ',' else 'lr<TAB>seed'}"

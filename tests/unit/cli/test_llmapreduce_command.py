@@ -248,7 +248,7 @@ def test_a_program_that_cannot_start_has_its_reason_in_the_place_of_a_last_line(
 def test_the_words_of_a_list_are_named_and_an_output_is_not() -> None:
     lines = ['["--rate=1","--batch=a b"]', '["x/3","/out/3.out"]', '["/M/input_1"]', '["\\u001b[2J"]']
     the_run = Run(kind="llmapreduce", name="m", command=(), cwd="/", triple=None, processes=1, tasks=9)
-    named = [failed_tasks._name(the_run, lines, task) for task in range(5)]
+    named = [failed_tasks._name(Path(), the_run, lines, task) for task in range(5)]
     assert named == ["--rate=1 '--batch=a b'", "x/3", "/M/input_1", r"'\x1b[2J'", "task 4"]
 
 
