@@ -178,6 +178,8 @@ def test_the_names_of_the_hosts_half_are_those_of_its_extra() -> None:
 def test_the_line_is_of_the_checkout(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(["pip-line"]) == 0
     assert capsys.readouterr().out == f"python3 -m pip install '{CHECKOUT}[spmd]'\n"
+    assert main.main(["pip-line", "executor"]) == 0
+    assert capsys.readouterr().out == f"python3 -m pip install '{CHECKOUT}[executor]'\n"
 
 
 def test_the_line_is_of_the_wheel_where_the_packages_are(
