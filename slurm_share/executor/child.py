@@ -144,6 +144,18 @@ def _load(call: frames.Call, folder: str) -> tuple[Callable[..., Any], tuple[Any
     return function, args, kwargs
 
 
+def check_cloudpickle() -> None:
+    """Raise ImportError, with the way out, if this Python has no cloudpickle: nothing could be sent to a worker."""
+    try:
+        _pickler()
+    except ImportError as error:
+        raise ImportError(
+            f"calls are sent with cloudpickle, which {sys.executable} does not have ({error}): "
+            "python3 -m pip install cloudpickle",
+            name=error.name,
+        ) from error
+
+
 def dumps(value: object) -> bytes:
     """Return a pickle of a value; functions and classes that are not importable are in it by value."""
     with io.BytesIO() as file:

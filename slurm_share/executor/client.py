@@ -83,12 +83,14 @@ class Executor(concurrent.futures.Executor):
 
         triple: [nodes, workers on each, threads of each], [nodes, workers], or the number of workers on one node.
         share: as after `llsub --share-gpu` (mem=8G). pack: each worker is a packed task with `gpu_mem`. gpu_mem,
-        timeout (seconds), retries: of each call, unless `with_options` says otherwise. folder: the run's folder; None:
-        LLSUB.<n> in the working folder, with `local` a temporary one. local: without Slurm, on this machine. name,
-        partition, time, options: of the job, as of llsub. max_workers: instead of `triple`.
+        timeout (seconds), retries: of each call, unless `with_options` says otherwise. local: without Slurm, on this
+        machine. folder: with `local`, the run's folder; None: a temporary one (a run of Slurm is LLSUB.<n> in the
+        working folder). name, partition, time, options: of the job, as of llsub. initializer, initargs: what each
+        worker process runs first. max_workers: instead of `triple`.
 
-        Raises ValueError and TypeError for wrong arguments, SubmissionFailed, OSError.
+        Raises ValueError and TypeError for wrong arguments, ImportError without cloudpickle, SubmissionFailed, OSError.
         """
+        child.check_cloudpickle()
         if initializer is not None and not callable(initializer):
             raise TypeError("initializer must be a callable")
         self._options = Options.check({"timeout": timeout, "retries": retries, "gpu_mem": gpu_mem})
@@ -123,9 +125,10 @@ class Executor(concurrent.futures.Executor):
         """Return an executor of a run that exists, with the calls of all its clients in `futures`, by key.
 
         If no job of the run is in the queue and calls have no result, the run is submitted again, as with `llsub
-        --resume`. Raises ValueError if that is not the folder of an executor, or of another Python; SubmissionFailed,
-        OSError.
+        --resume`. Raises ValueError if that is not the folder of an executor, or of another Python; ImportError,
+        SubmissionFailed, OSError.
         """
+        child.check_cloudpickle()
         exchange, futures = attaching.attach(os.fspath(folder))
         executor = cls.__new__(cls)
         executor._options = dict(exchange.config.made)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 pytest.importorskip("cloudpickle", reason="NOT TESTED: there is no cloudpickle; tests/setup.sh installs it")
 
 from slurm_share import Executor
-from slurm_share.executor import RemoteTraceback, TimeLimit, WorkerLost
+from slurm_share.executor import RemoteTraceback, TimeLimit, WorkerLost, child
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +68,16 @@ def test_an_argument_that_cannot_be_pickled_fails_its_call_only(executor: Execut
 def test_results_of_a_megabyte_come_back_whole(executor: Executor) -> None:
     data = os.urandom(1 << 20)
     assert executor.submit(bytes.__add__, data, b"x").result() == data + b"x"
+
+
+def test_without_cloudpickle_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    child._pickler.cache_clear()
+    monkeypatch.setitem(sys.modules, "cloudpickle", None)
+    with pytest.raises(ImportError, match="pip install cloudpickle"):
+        Executor(1, local=True, folder=tmp_path)
+    with pytest.raises(ImportError, match="pip install cloudpickle"):
+        Executor.attach(tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_nothing_is_submitted_after_shutdown() -> None:
