@@ -34,8 +34,6 @@ BEAT_S = 5.0
 """Seconds between two signs of life for dispatchers."""
 BATCH_MOST = 64
 """Most calls that a node claims at once."""
-GATHER_S = 0.001
-"""Seconds in which further calls join those that are about to be written."""
 CHECK_S = 0.5
 """Seconds between two looks at the state of the run, while calls have no result."""
 

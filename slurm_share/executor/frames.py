@@ -34,7 +34,6 @@ CALLS, CANCELLED, CLOSED, RESIZED, OPENED, GONE = 1, 2, 3, 4, 5, 6
 RESULTS, BROKEN, ENDED, STARTED = 16, 17, 18, 19
 # Outcomes of a call
 VALUE, RAISED, LOST, TOO_LONG, UNSTORED, UNREADABLE, REFUSED = 0, 1, 2, 3, 4, 5, 6
-NAMES = {VALUE: "done", RAISED: "failed", LOST: "lost", TOO_LONG: "time limit"}
 IN_FILE = 1
 """Flag of a call or a result: the pickle is in a file of its own, and the content is that file's name."""
 
