@@ -207,6 +207,16 @@ program that saves its state when it is told to end may exit with 0, and running
 work."""
 
 
+class GivenUp(Struct, frozen=True):
+    """A waiting task that gets no further attempt."""
+
+    task: int
+    why: str
+    attempt: int = 1
+    """The number of the attempt that was due."""
+    outcome: Outcome = "given up"
+
+
 class Ended(Struct, frozen=True, kw_only=True):
     """How one attempt at a task ended: one line of a node's `results.jsonl`."""
 

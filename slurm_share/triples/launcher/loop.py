@@ -33,7 +33,7 @@ from .job_end import JobEnd, end_text
 from .node import blank_result, on_gpu
 from .rates import Rates
 from .slots import SlotStrategy
-from .strategy import GivenUp, LauncherState, Strategy
+from .strategy import LauncherState, Strategy
 from .task_logs import TaskLogs
 from .task_process import NO_PROCESSES
 from .time_limits import TimeLimits
@@ -306,7 +306,7 @@ class Loop:
         """Record the waiting tasks that get no further attempt."""
         needs, found = self.feeder.needs, list(self.strategy.take_given_up())
         if needs is not None and not self.feeder.closed:
-            found += [GivenUp(one.task, 1, "given up", one.why) for one in needs.take_given_up()]
+            found += needs.take_given_up()
         for one in found:
             self.results.write(
                 replace(

@@ -12,9 +12,9 @@ from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 
 from ...packing import Progress, TaskSpec
-from ..records import Ended, Outcome
+from ..records import Ended, GivenUp, Outcome
 from ..result_files import ResultFollower
-from ..rules.needs import GivenUp, Needs
+from ..rules.needs import Needs
 
 HOPELESS_S = 60.0
 """Seconds without a running task on any node after which tasks wait no longer: the task that they need was taken by a
@@ -40,7 +40,6 @@ class NeedQueue:
         self._job, self._node, self._nodes = job, node, nodes
         self._claim = claim
         self._is_first = True
-        self._given_up: list[GivenUp] = []
         self._hope_s = time.monotonic()
         """When a task ran, or a result came, for the last time."""
         self._news: dict[str, tuple[float, float]] = {}

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from ...node.memory import HostMemory
 from ...packing import Attempt, Board, EndFacts, EventLog, LevelRun, Progress, Rate, has_room, need_mib
 from ..kept_script import ScriptChoice
-from ..records import Ended, Outcome, Run, Worker
+from ..records import Ended, GivenUp, Outcome, Run, Worker
 from ..result_files import Results
 from ..rules import deal, outcomes, parts
 from . import environment, task_process
@@ -72,16 +72,6 @@ class LauncherState(Struct, frozen=True, kw_only=True):
     """Pid -> its task."""
     starting: dict[int, Attempt] = {}
     """Worker -> the task that is being started in it."""
-
-
-class GivenUp(Struct, frozen=True):
-    """A waiting task that gets no further attempt."""
-
-    task: int
-    attempt: int
-    """The number of the attempt that was due."""
-    outcome: Outcome
-    why: str
 
 
 class Strategy(ABC):
@@ -152,7 +142,7 @@ class Strategy(ABC):
 
     def give_up(self, task: int, attempt: int, why: str, outcome: Outcome = "not started") -> None:
         """Record that a task gets no further attempt. `attempt`: the one that was due."""
-        self._given_up.append(GivenUp(task, attempt, outcome, why))
+        self._given_up.append(GivenUp(task, why, attempt, outcome))
 
     def spec_of(self, task: int) -> TaskSpec:
         """Return the options of a task."""

@@ -11,11 +11,10 @@ import heapq
 from collections.abc import Collection, Container, Sequence
 from graphlib import CycleError, TopologicalSorter
 
-from msgspec import Struct
-
 from ...core.errors import UsageError, shown
 from ...core.text import did_you_mean
 from ...packing import TaskSpec
+from ..records import GivenUp
 
 NAMES_MOST = 1000
 """Most names that one task waits for."""
@@ -57,13 +56,6 @@ def check(specs: Sequence[TaskSpec], numbers: Sequence[int], source: str, known:
         raise UsageError(
             f"{source}: the lines {shown_lines} wait for each other in a circle; remove a name from the after of one"
         ) from error
-
-
-class GivenUp(Struct, frozen=True):
-    """A task that does not run because one that it waits for has failed."""
-
-    task: int
-    why: str
 
 
 class _Group:
