@@ -179,7 +179,7 @@ def test_a_task_waits_for_what_it_names_and_is_given_up_with_it(tmp_path: Path, 
     entry = append(
         made.folder,
         Head(first=0, tasks=1, has_lines=True, has_specs=True),
-        ["cat y >added"],
+        ["cat x >added"],
         run_folder.render_specs([TaskSpec(after=("never", "bad"))]).splitlines(),
         tasks=len(tasks),
         most=100,
