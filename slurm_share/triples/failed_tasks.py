@@ -76,7 +76,7 @@ def lines_of(folder: Path, run: Run, found: Account, most: int | None = MOST) ->
 def bare_lines(folder: Path, run: Run, found: Account) -> list[str]:
     """Return the lines of the failed tasks as a tasks file (a list, for llmapreduce) takes them. Raises UsageError.
 
-    Of a run with parameters they are a table, FILE.csv.
+    `bare_ending` says which file. A task waits for those that it waited for and that have failed; the others are done.
     """
     lines = _read_lines(folder, run)
     if not lines and found.failed:
@@ -87,7 +87,18 @@ def bare_lines(folder: Path, run: Run, found: Account) -> list[str]:
     if run.kind == "llmapreduce":
         return [shlex.join(_arguments(lines[task])) for task in found.failed]
     specs = run_folder.read_specs(folder, run)
-    if task_names.Labels(specs):
+    ending = bare_ending(folder, run, found)
+    if ending == task_files.JSON_ENDING:
+        base, names = deal.base_spec(run), {specs[task].name for task in found.failed}
+        return [
+            task_files.json_line(
+                lines[task],
+                task_options.texts_of(specs[task], base, is_packed=run.pack is not None),
+                [name for name in specs[task].after if name in names],
+            )
+            for task in found.failed
+        ]
+    if ending == ".csv":
         return task_names.table_of(run, specs, lines, found.failed).split("\n")[:-1]
     said: list[str] = []
     last = base = deal.base_spec(run)
@@ -98,6 +109,19 @@ def bare_lines(folder: Path, run: Run, found: Account) -> list[str]:
             said.append(f"{task_files.MAGIC} {options}")
         said.append(lines[task])
     return said
+
+
+def bare_ending(folder: Path, run: Run, found: Account) -> str:
+    """Return how the name of a file with `bare_lines` has to end; empty: as one likes. Raises StateError.
+
+    A run with parameters gives a table. Tasks that wait for other failed ones give JSON, because no other file says so.
+    """
+    specs = run_folder.read_specs(folder, run)
+    if task_names.Labels(specs):
+        return ".csv"
+    names = {specs[task].name for task in found.failed} if specs else set()
+    waits = any(not names.isdisjoint(specs[task].after) for task in found.failed) if specs else False
+    return task_files.JSON_ENDING if waits else ""
 
 
 def _read_lines(folder: Path, run: Run) -> list[str]:

@@ -58,12 +58,23 @@ def command_text(run: Run, line: str) -> str:
 
 
 def table_of(run: Run, specs: Sequence[TaskSpec], lines: Sequence[str], tasks: Sequence[int]) -> str:
-    """Return some tasks of a run with parameters as a table for --tasks FILE.csv."""
+    """Return some tasks of a run with parameters as a table for --tasks FILE.csv.
+
+    A task waits for those of them that it waited for. Raises UsageError for a parameter that would be an option there.
+    """
+    wrong = next((name for task in tasks for name in specs[task].params if name in task_files.KEYS), None)
+    if wrong is not None:
+        raise UsageError(
+            f"the parameter {wrong} cannot be a column of a table of tasks, where {wrong} is an option of the task; "
+            "llsub --resume runs the failed tasks again"
+        )
     rows = []
+    failed_names = {specs[task].name for task in tasks}
     for task in tasks:
         spec = specs[task]
         texts = task_options.texts_of(spec, deal.base_spec(run), is_packed=run.pack is not None)
         row = {key: texts[option] for key, option in task_files.OPTIONS.items() if option in texts}
+        row["after"] = ";".join(name for name in spec.after if name in failed_names)
         row |= {name: value for name, value in spec.params.items() if name not in (sweeps.INPUT, sweeps.COMMAND)}
         if run.task_kind == "command":
             row[task_files.RUN] = sweeps.escape(lines[task])

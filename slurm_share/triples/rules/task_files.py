@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import msgspec
@@ -63,7 +63,8 @@ class _JsonTask(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 RUN = "run"
 _decoder = msgspec.json.Decoder(_JsonTask)
-_KEYS = tuple(field.name for field in msgspec.structs.fields(_JsonTask))
+KEYS = tuple(field.name for field in msgspec.structs.fields(_JsonTask))
+"""The keys of a task in FILE.jsonl; in a table, the columns that are options."""
 OPTIONS = {
     "gpu_mem": "gpu-mem", "gpus": "gpus-per-task", "name": "name", "timeout": "task-time", "priority": "priority",
     "cpus": "task-cpus", "mem": "task-mem",
@@ -106,7 +107,14 @@ def parse(
 
 
 def parse_table(
-    data: bytes, source: str, base: TaskSpec, separator: str, *, has_script: bool, is_packed: bool
+    data: bytes,
+    source: str,
+    base: TaskSpec,
+    separator: str,
+    *,
+    has_script: bool,
+    is_packed: bool,
+    known: Collection[str] = (),
 ) -> Tasks:
     """Return the tasks of a table (`task_tables`). A task without a cell in the column `run` has an empty line.
 
@@ -121,7 +129,7 @@ def parse_table(
             "triple, which gets the columns as arguments"
         )
     texts, specs, numbers = [], [], []
-    for row in task_tables.rows(lines, source, separator, _KEYS):
+    for row in task_tables.rows(lines, source, separator, KEYS):
         where = f"{source}: line {row.number}"
         run = row.options.get(RUN, "")
         if run or not has_script:
@@ -138,8 +146,26 @@ def parse_table(
         texts.append(run)
         specs.append(replace(spec, params=row.params) if row.params else spec)
         numbers.append(row.number)
-    needs.check(specs, numbers, source)
+    needs.check(specs, numbers, source, known)
     return Tasks(tuple(texts), tuple(specs), tuple(numbers), source, _others(numbers))
+
+
+def json_line(line: str, texts: Mapping[str, str], after: Sequence[str]) -> str:
+    """Return a task as a line of FILE.jsonl. `texts`: its options, as `task_options.texts_of` returns them."""
+    found: dict[str, object] = {RUN: line}
+    for key, option in OPTIONS.items():
+        text = texts.get(option)
+        if text is None:
+            continue
+        if text == (pack_options.LEARNED if key == "gpu_mem" else task_options.NONE) and option != "name":
+            found[key] = None
+        elif key in ("gpus", "priority", "cpus"):
+            found[key] = float(text) if "." in text else int(text)
+        elif text:
+            found[key] = text
+    if after:
+        found["after"] = list(after)
+    return msgspec.json.encode(found).decode()
 
 
 def _others(numbers: Sequence[int], first: int = 1) -> tuple[int, ...] | None:
@@ -268,12 +294,12 @@ def _why_no_task(line: bytes, said: str) -> str:
     if not isinstance(found, dict):
         return f"is not a JSON object; write one such as {_EXAMPLE}"
     for key in found:
-        if key not in _KEYS:
-            hint = did_you_mean(key, _KEYS)
-            return f"has the key {shown(key) or repr('')}, but the keys of a task are {', '.join(_KEYS)}{hint}"
+        if key not in KEYS:
+            hint = did_you_mean(key, KEYS)
+            return f"has the key {shown(key) or repr('')}, but the keys of a task are {', '.join(KEYS)}{hint}"
     if "run" not in found:
         return f'has no "run", the command; write an object such as {_EXAMPLE}'
-    wrong = next((key for key in _KEYS if f"$.{key}" in said), "run")
+    wrong = next((key for key in KEYS if f"$.{key}" in said), "run")
     return f'has "{wrong}": {shown(msgspec.json.encode(found[wrong]).decode(), 40)}, but it must be {_KINDS[wrong]}'
 
 

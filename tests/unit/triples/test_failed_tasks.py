@@ -78,6 +78,22 @@ def test_bare_lines_are_a_tasks_file_with_the_same_requests(tmp_path: Path) -> N
     assert again.specs == specs
 
 
+def test_bare_lines_wait_for_those_that_have_failed(tmp_path: Path) -> None:
+    base = TaskSpec()
+    specs = (
+        replace(base, name="prep"),
+        replace(base, name="train", after=("prep",), timeout_s=60.0, priority=-2, cpus=2),
+        replace(base, after=("prep", "train")),
+    )
+    lines = ["one", "two", "three"]
+    _, run, found = made(tmp_path, RUN, {0: "done", 1: "failed", 2: "given up"}, lines, specs)
+    assert failed_tasks.bare_ending(tmp_path, run, found) == ".jsonl"
+    text = "".join(f"{line}\n" for line in failed_tasks.bare_lines(tmp_path, run, found))
+    again = task_files.parse(text.encode(), "x", base, is_json=True, is_packed=False)
+    assert again.lines == ("two", "three")
+    assert again.specs == (replace(specs[1], after=()), replace(specs[2], after=("train",)))
+
+
 def test_tasks_of_one_command_have_no_lines(tmp_path: Path) -> None:
     _, run, found = made(tmp_path, replace(RUN, task_kind="rank", tasks=2), {0: "failed"}, [])
     assert failed_tasks.lines_of(tmp_path, run, found)[1].startswith("  rank 0 -> no log (exit code 3)")

@@ -185,6 +185,21 @@ def test_commands_come_back_so_that_they_are_the_same(tmp_path: Path) -> None:
     assert task_names.table_of(run, specs, ["a 1 {y}"], [0]) == "timeout,x,run\n10m,1,a 1 {{y}}\n"
 
 
+def test_a_table_of_failed_tasks_says_what_they_wait_for(tmp_path: Path) -> None:
+    run = Run(name="c", command=("/c",), cwd="/", triple=Triple(1, 2), processes=2, tasks=3, task_kind="arguments")
+    specs = [
+        TaskSpec(params={"x": "1"}, name="a"),
+        TaskSpec(params={"x": "2"}, name="b", after=("a",)),
+        TaskSpec(params={"x": "3"}, after=("a", "b")),
+    ]
+    table = task_names.table_of(run, specs, [""] * 3, [1, 2])
+    assert table == "name,x,after\nb,2,\n,3,b\n"
+    with pytest.raises(
+        UsageError, match=r"the parameter timeout cannot be a column .*; llsub --resume runs the failed"
+    ):
+        task_names.table_of(run, [TaskSpec(params={"timeout": "1"})], [""], [0])
+
+
 def test_the_log_of_a_task_is_printed_by_its_parameters(
     tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
