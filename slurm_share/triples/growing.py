@@ -81,7 +81,8 @@ def read_tasks(
     if tasks is not None and count is not None and not has_parameters:
         raise UsageError("--tasks and --ntasks both define the tasks; write one of them")
     if tasks is None and count is None and not has_parameters:
-        what = "--ntasks K" if run.task_kind == "rank" else "--tasks FILE"
+        with_lines = "--sweep NAME=VALUES, or --tasks FILE.csv" if run.task_kind == "arguments" else "--tasks FILE"
+        what = "--ntasks K" if run.task_kind == "rank" else with_lines
         raise UsageError(f"--add {run_folder.typed(folder)} needs the tasks: write {what}")
     if not has_parameters:
         check_kind(folder, run, has_lines=tasks is not None)
@@ -91,7 +92,7 @@ def read_tasks(
             f"the tasks of {folder.name} are the lines of a file: write --tasks FILE with commands, in which {{NAME}} "
             "stands for a value"
         )
-    read = task_reading.read(source)
+    read = task_reading.read(replace(source, known=_names(folder, run)))
     if read.kind != run.task_kind or (run.command and read.arguments != run.command[1:]):
         raise UsageError(
             f"the tasks of {folder.name} have no parameters, and those of --sweep and of a table have; submit them as "
@@ -115,15 +116,19 @@ def check_kind(folder: Path, run: Run, *, has_lines: bool) -> None:
 def parse(folder: Path, run: Run, data: bytes, tasks: str) -> Tasks:
     """Return the tasks in the contents of a file. Raises UsageError."""
     is_json = tasks.endswith(task_files.JSON_ENDING)
-    known = {spec.name for spec in run_folder.read_specs(folder, run) if spec.name} if is_json else ()
     return task_files.parse(
         data,
         f"--tasks {'standard input' if tasks == '-' else tasks}",
         deal.base_spec(run),
         is_json=is_json,
         is_packed=run.pack is not None,
-        known=known,
+        known=_names(folder, run) if is_json else (),
     )
+
+
+def _names(folder: Path, run: Run) -> set[str]:
+    """Return the names of a run's tasks. Raises StateError."""
+    return {spec.name for spec in run_folder.read_specs(folder, run) if spec.name}
 
 
 def parse_lines(folder: Path, run: Run, options: Sequence[bytes], lines: Sequence[bytes], number: int) -> Tasks:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec import Struct
 
@@ -35,6 +35,8 @@ class TaskSource(Struct, frozen=True, kw_only=True):
     base: TaskSpec = TaskSpec()
     """The options of tasks without their own."""
     is_packed: bool = False
+    known: Collection[str] = ()
+    """The names of tasks that the run has already, for which further ones may wait."""
 
     @property
     def is_table(self) -> bool:
@@ -81,10 +83,16 @@ def _read_file(file: str, source: TaskSource) -> Tasks:
     separator = task_tables.separator_of(file)
     if separator is not None:
         return task_files.parse_table(
-            data, name, source.base, separator, has_script=source.has_script, is_packed=source.is_packed
+            data,
+            name,
+            source.base,
+            separator,
+            has_script=source.has_script,
+            is_packed=source.is_packed,
+            known=source.known,
         )
     is_json = file.endswith(task_files.JSON_ENDING)
-    return task_files.parse(data, name, source.base, is_json=is_json, is_packed=source.is_packed)
+    return task_files.parse(data, name, source.base, is_json=is_json, is_packed=source.is_packed, known=source.known)
 
 
 def _read_parameter(written: str) -> Parameter:

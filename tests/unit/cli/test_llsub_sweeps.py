@@ -232,6 +232,14 @@ def test_settings_are_added_to_a_run_as_it_passes_them(here: Path) -> None:
     assert specs[4].timeout_s == 600.0
 
 
+def test_an_added_table_waits_for_names_of_the_run(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "t.csv").write_text("name,lr\nprep,1\n")
+    (here / "u.csv").write_text("after,lr\nprep,2\n")
+    assert call("task.sh", "[1,2]", "--tasks", "t.csv") == 0
+    assert call("--add", "LLSUB.1", "--tasks", "u.csv") == 0, capsys.readouterr().err
+    assert run_folder.read_specs(here / "LLSUB.1", run_of(here))[1].after == ("prep",)
+
+
 def test_commands_are_added_to_a_run_of_a_command(here: Path) -> None:
     assert call("[1,2]", "--sweep", "x=1", "--", "python3", "t.py") == 0
     assert call("--add", "LLSUB.1", "--sweep", "x=2,3") == 0
@@ -250,6 +258,7 @@ def test_commands_are_added_to_a_run_of_a_command(here: Path) -> None:
         (("--sweep", "lr=1"), ("--ntasks", "2"), "the tasks of LLSUB.1 have parameters: write --sweep NAME=VALUES"),
         (("--sweep", "lr=1"), ("--sweep", "lr=1,2", "--sweep", "s=1", "--zip"), "--zip takes the first value of each"),
         (("--sweep", "lr=1"), ("--zip",), "--zip is for --sweep"),
+        (("--sweep", "lr=1"), (), "needs the tasks: write --sweep NAME=VALUES, or --tasks FILE.csv"),
         (("--sweep", "lr=1", "--", "{lr}"), ("--sweep", "s=1"), "there is no parameter {lr}"),
         (("--tasks", "list"), ("--sweep", "lr=1"), "the tasks of LLSUB.1 have no parameters"),
         ((), ("--sweep", "lr=1"), "the tasks of LLSUB.1 have no parameters"),
