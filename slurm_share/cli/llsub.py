@@ -406,6 +406,9 @@ def _failed(folder: Path, *, is_bare: bool) -> int:
     elif is_bare:
         lines = failed_tasks.bare_lines(folder, run, found)
         sys.stdout.buffer.write("".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape"))
+        ending = failed_tasks.bare_ending(folder, run, found)
+        if ending:
+            _note(f"the lines are those of a file *{ending}: --tasks reads them as such only by its name")
     else:
         terminal.print_lines(failed_tasks.lines_of(folder, run, found, None))
     return names.EXIT_OK
@@ -520,7 +523,7 @@ def _triple(
         return _local(run, triple, tasks, wishes, arguments, pipe)
     planning.check_job_files(script, wishes, extra, tasks=None if asked.tasks == "-" else asked.tasks)
     wishes = replace(wishes, signal=None if saved_on is None else saved_on.sbatch_value)
-    plan = planning.plan_run(run, triple, tasks, script, wishes, saved_on)
+    plan = planning.plan_run(run, triple, tasks, script, wishes, saved_on, is_open=pipe is not None)
     if arguments.dry_run:
         _output(arguments)
         _dry_run(plan, wishes, shows_script=arguments.shows_script)
@@ -666,7 +669,7 @@ def _local(
     pipe: llsub_add.Pipe | None,
 ) -> int:
     chains.check_here(run)
-    here = planning.plan_here(run, triple, tasks, wishes)
+    here = planning.plan_here(run, triple, tasks, wishes, is_open=pipe is not None)
     if arguments.dry_run:
         _show_parameters(here.run, tasks)
         if here.run.pack is not None:

@@ -88,7 +88,7 @@ class Pipe:
             self.lease.close()
             given = counted(before + stream.count, "task")
             raise type(error)(
-                f"{error}\n{given} of standard input are in {folder.name}; no further line is read"
+                f"{error}\nno further line is read: {folder.name} has {given} from standard input"
             ) from error
         finally:
             self.lease.close()

@@ -238,8 +238,13 @@ def plan_run(
     script: Script | None,
     wishes: SbatchOptions,
     saved_on: Checkpoint | None = None,
+    *,
+    is_open: bool = False,
 ) -> RunPlan:
-    """Plan a run on the cluster; without an answer of sinfo, sbatch decides whether it fits. Raises UsageError."""
+    """Plan a run on the cluster; without an answer of sinfo, sbatch decides whether it fits. Raises UsageError.
+
+    is_open: further tasks come while it runs, so that the present ones do not limit the number of an `auto` triple.
+    """
     submission.check_options(wishes.options)
     directives = submission.parse_directives(script.directives) if script is not None else ()
     said = {one.name: one.value for one in (*directives, *submission.parse_options(wishes.options, "--options"))}
@@ -277,7 +282,7 @@ def plan_run(
         pack = packed.with_limit(run.pack, written)
         settings = read_settings(partition)
         per_gpu = packed.most_per_gpu(pack, settings.max_share)
-        triple = packed.sized(triple, rooms, run.tasks, per_gpu, why_unknown)
+        triple = packed.sized(triple, rooms, TASKS_MAX if is_open else run.tasks, per_gpu, why_unknown)
         packed.check_gpus(pack.spec, tasks, max((there or 0 for _, there in rooms), default=None))
         sharing = packed.sharing(triple, pack, written, of_a_node, plugin=plugin)
         run = replace(_with_triple(run, triple), pack=pack)
@@ -342,8 +347,8 @@ def read_settings(partition: str | None) -> Settings:
         return Settings()
 
 
-def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: SbatchOptions) -> LocalPlan:
-    """Plan a run on this machine. Raises UsageError for a run that cannot start here."""
+def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: SbatchOptions, *, is_open: bool = False) -> LocalPlan:
+    """Plan a run on this machine; is_open: as for `plan_run`. Raises UsageError for a run that cannot start here."""
     if triple.nodes != 1:
         raise UsageError(f"--local runs on this machine only, but {triple} has {triple.nodes} nodes; write "
                          f"{replace(triple, nodes=1)}")  # fmt: skip
@@ -359,7 +364,7 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: SbatchOptions) -> 
     cores = len(topology.read_machine(os.sched_getaffinity(0)))
     settings = read_settings(None)
     per_gpu = packed.most_per_gpu(pack, settings.max_share)
-    triple = packed.sized(triple, [(cores, count)], run.tasks, per_gpu, "")
+    triple = packed.sized(triple, [(cores, count)], TASKS_MAX if is_open else run.tasks, per_gpu, "")
     run = replace(_with_triple(run, triple), pack=pack)
     packed.check_gpus(pack.spec, tasks, count)
     sizes = [size for gpu in here if (size := limits.usable_mib(gpu, settings)) is not None]

@@ -426,7 +426,8 @@ def test_lines_of_a_pipe_become_tasks_while_the_run_waits_for_them(cluster: Clus
     assert "all 4 tasks are done" in said
     lines = "echo e; until [ -e e ]; do sleep 0.1; done; scancel $(tail -n 1 LLSUB.2/jobs | cut -d' ' -f1); "
     lines += "while squeue -h --me | grep -q .; do sleep 0.1; done; echo f"
-    said = alice(f"({lines}) | llsub ./t.sh '[1,1,1]' -g 1 --tasks - --open", 1)
+    said = alice(f"({lines}) | llsub ./t.sh '[1,auto]' --pack --tasks - --open", 1)
+    assert "1 task, packed, at most 1 at once" not in said, "the first line does not limit what runs at once"
     assert "no job of LLSUB.2 runs any more: it has 2 tasks from standard input" in said
 
 

@@ -349,9 +349,9 @@ class Loop:
     def _stop_if_too_many_failed(self) -> None:
         """Start nothing more if as many tasks of the run have failed as --max-failures says; running tasks go on."""
         failed = self.failed + self.job_failed
-        if failing.is_too_much(failed, self.run.max_failures) and not self.feeder.closed:
+        if failing.is_too_much(failed, self.growth.run.max_failures) and not self.feeder.closed:
             self._close(
-                f"{failing.too_much_text(failed, self.run)}: no further task starts on "
+                f"{failing.too_much_text(failed, self.growth.run)}: no further task starts on "
                 f"{self.node.name}, running tasks go on"
             )
 

@@ -22,7 +22,7 @@ from slurm_share.triples.launcher.feeder import Feeder
 from slurm_share.triples.launcher.growth import Growth, seal_at_end
 from slurm_share.triples.launcher.node import Node
 from slurm_share.triples.records import Run, Triple
-from slurm_share.triples.rules import deal, task_files
+from slurm_share.triples.rules import deal, failing, task_files
 from slurm_share.triples.task_stream import Lease, LineReader, TaskStream
 
 NOTE = """#!/bin/bash
@@ -58,6 +58,19 @@ def test_tasks_that_are_added_while_it_runs_are_run(tmp_path: Path, distribution
     assert Counter(line.split()[0] for line in effects(tmp_path)) == Counter(map(str, range(6)))
     assert "4 5 e" in effects(tmp_path), "LLSUB_TASKS counts the tasks that are known when a task starts"
     assert added_tasks.read_last(made.folder)[1].seal, "the job is sealed"
+
+
+def test_a_percentage_of_failed_tasks_counts_those_that_were_added(tmp_path: Path) -> None:
+    made = Launch(tmp_path, NOTE + '[ "$1" != bad ]\n', 2, ["wait"], task_kind="input")
+    made.write(failing.with_max_failures(replace(made.run, tasks=1), "50%"))
+    made.start()
+    wait_for(lambda: effects(tmp_path))
+    add(made.folder, made.run, "bad", "c", "d")
+    wait_for(lambda: len(made.ended()) >= 1)
+    (tmp_path / "go").touch()
+    code, text = made.end()
+    assert code == 1
+    assert "3 of 4 tasks done" in text
 
 
 def test_a_killed_launcher_and_its_successor_run_each_added_task_once(tmp_path: Path) -> None:
