@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from launches import wait_for
 from msgspec.structs import replace
-from packed_machine import QUICK, Machine
+from packed_machine import QUICK, Machine, Packed
 
 from slurm_share.packing import PackRequest, TaskSpec
 from slurm_share.triples.rules.outcomes import OUTCOMES
@@ -24,6 +24,17 @@ MODES = pytest.mark.parametrize("pack", [None, PackRequest(settings=SETTINGS)], 
 def after(run: Any, first: Any) -> set[int]:
     """Return the GPUs of the attempts that started after the end of an attempt."""
     return {one.gpu for one in run.ended() if one.started > first.started + first.seconds + 0.01}
+
+
+def go_and_lose_all_gpus(machine: Machine, run: Packed, down: Path) -> tuple[int, str]:
+    """Start a run, lose both GPUs while its first task runs, then make `down`; return exit code and what was said."""
+    process = run.start()
+    wait_for(lambda: len(run.logs()) == 1)
+    for gpu in ("gpu0", "gpu1"):
+        with (machine.state / gpu).open("a") as file:
+            file.write("lost=1\n")
+    down.touch()
+    return run.end(process)
 
 
 @MODES
@@ -89,13 +100,7 @@ def test_a_run_ends_when_all_its_gpus_are_lost_also_one_without_a_task(
     down = machine.home / "down"
     holds = f"until [ -e {down} ]; do sleep 0.05; done; exit 1"
     run = machine.run([holds, *["true"] * 3], pack=pack, settings=SETTINGS, at_once=1)
-    process = run.start()
-    wait_for(lambda: len(run.logs()) == 1)
-    for gpu in ("gpu0", "gpu1"):
-        with (machine.state / gpu).open("a") as file:
-            file.write("lost=1\n")
-    down.touch()
-    code, said = run.end(process)
+    code, said = go_and_lose_all_gpus(machine, run, down)
     assert (code, run.outcomes()) == (1, {0: ["disturbed"]}), said
     assert "no further task starts on GPU 0 of " in said
 
@@ -104,13 +109,7 @@ def test_a_gpu_that_is_lost_before_the_sampler_has_opened_the_driver_costs_no_at
     down = machine.home / "down"
     machine.environ["OPENS_DRIVER_AFTER"] = str(down)
     run = machine.run([f"until [ -e {down} ]; do sleep 0.05; done; exit 1"], pack=None, settings=SETTINGS, at_once=1)
-    process = run.start()
-    wait_for(lambda: len(run.logs()) == 1)
-    for gpu in ("gpu0", "gpu1"):
-        with (machine.state / gpu).open("a") as file:
-            file.write("lost=1\n")
-    down.touch()
-    code, said = run.end(process)
+    code, said = go_and_lose_all_gpus(machine, run, down)
     assert (code, run.outcomes()) == (1, {0: ["disturbed"]}), said
 
 
