@@ -76,7 +76,7 @@ def start(arguments: dict[str, Any]) -> Executor:
             given[name] = str(given[name])
     try:
         return Executor(**given)
-    except (ExecutorError, ValueError, TypeError, OSError) as error:
+    except (ExecutorError, ImportError, ValueError, TypeError, OSError) as error:
         hint = "" if given.get("triple") or given.get("local") else "; for example hydra.launcher.triple=[1,8]"
         raise CompactHydraException(f"hydra/launcher=slurm_share: {error}{hint}") from None
 

@@ -135,7 +135,7 @@ def start(settings: ExecutorSettings) -> "slurm_share.executor.Executor":
             local=settings.local,
             name="snakemake",
         )
-    except (ExecutorError, ValueError, OSError) as error:
+    except (ExecutorError, ImportError, ValueError, OSError) as error:
         raise WorkflowError(f"--executor slurm-share: {error}") from error
 
 

@@ -88,7 +88,7 @@ def _fixed(ended: Ended, tries: int) -> dict[str, Value]:
     """Return the columns that all runs have, of a task with an attempt that counts."""
     values: tuple[Value, ...] = (
         ended.outcome,
-        ended.seconds,
+        None if ended.outcome == "given up" else ended.seconds,  # it did not run
         ended.why or None,
         ended.peak_gpu_mib,
         None if ended.rate_per_s is UNSET else ended.rate_per_s,

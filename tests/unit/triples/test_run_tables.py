@@ -63,6 +63,11 @@ def test_each_task_has_a_row_with_what_it_printed_last(tmp_path: Path) -> None:
     assert [row.params for row in rows] == PARAMS
 
 
+def test_a_task_that_did_not_run_has_no_time(tmp_path: Path) -> None:
+    make(tmp_path, {0: "done", 1: "given up"})
+    assert [row.fixed.get("seconds") for row in result_rows.read(tmp_path).rows] == [65.0, None, None, None]
+
+
 def test_a_log_of_several_tasks_is_shared_out(tmp_path: Path) -> None:
     node = make(tmp_path, {0: "done", 2: "done"}, logs="rank")
     (node / "t.sh.log.0").write_text("--- task 0\nLLSUB_RESULT a=0\n--- task 2\nLLSUB_RESULT a=1\n")
