@@ -19,6 +19,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 from msgspec import Struct
@@ -26,6 +27,7 @@ from msgspec.structs import replace
 
 from ..core import numbers, text_files
 from ..core.errors import StateError, shown
+from ..node import processes
 
 FOLDER = "added"
 LEASE = "open-"
@@ -104,8 +106,8 @@ def read_leases(folder: Path) -> dict[Path, bytes]:
     with contextlib.suppress(OSError):
         for entry in os.scandir(folder / FOLDER):
             if entry.name.startswith(LEASE):
-                with contextlib.suppress(OSError):
-                    found[Path(entry.path)] = Path(entry.path).read_bytes()[:64]
+                with contextlib.suppress(OSError), _open(Path(entry.path)) as opened:
+                    found[Path(entry.path)] = opened.read(64)
     return found
 
 
@@ -119,15 +121,20 @@ def read_last(folder: Path) -> tuple[int, Head | None]:
 def read_head(folder: Path, number: int) -> Head:
     """Return the head of an entry. Raises StateError."""
     file = folder / FOLDER / str(number)
-    with _reading(file), open(file, "rb", buffering=0) as opened:
+    with _reading(file), _open(file) as opened:
         return _decode_head(file, opened.read(_HEAD_BYTES).partition(b"\n")[0])
 
 
-def read_entry(folder: Path, number: int) -> Entry:
-    """Return an entry. Raises StateError for one that cannot be read or is damaged."""
+def read_entry(folder: Path, number: int, owner: int | None = None) -> Entry:
+    """Return an entry. Raises StateError for one that cannot be read or is damaged, or has another `owner`."""
     file = folder / FOLDER / str(number)
-    with _reading(file):
-        data = file.read_bytes()
+    with _reading(file), _open(file) as opened:
+        uid = os.fstat(opened.fileno()).st_uid
+        if owner not in (None, uid):
+            raise StateError(
+                str(file), f"it belongs to {processes.read_user_name(uid)}, whose tasks do not run here; remove it"
+            )
+        data = opened.read()
     *lines, rest = data.split(b"\n")
     head = _decode_head(file, lines[0] if lines else rest)
     count = head.tasks
@@ -138,11 +145,11 @@ def read_entry(folder: Path, number: int) -> Entry:
     return Entry(number, head, tuple(map(text_files.decode, texts)), tuple(specs))
 
 
-def read_entries(folder: Path, after: int = 0) -> Iterator[Entry]:
-    """Yield the entries with numbers above `after`. Raises StateError."""
+def read_entries(folder: Path, after: int = 0, owner: int | None = None) -> Iterator[Entry]:
+    """Yield the entries with numbers above `after`. Raises StateError, also for one with another `owner` (a uid)."""
     with _reading(folder):
         last = read_numbers(folder)
-    return (read_entry(folder, number) for number in range(after + 1, last + 1))
+    return (read_entry(folder, number, owner) for number in range(after + 1, last + 1))
 
 
 def find_head(folder: Path, task: int) -> Head | None:
@@ -281,6 +288,12 @@ def _decode_head(file: Path, line: bytes) -> Head:
     if head.first < 0 or head.tasks < 0 or head.first + head.tasks > numbers.UINT32_MOST:
         raise StateError(str(file), "it is damaged: its numbers of tasks are impossible; submit the run again")
     return head
+
+
+def _open(file: Path) -> BinaryIO:
+    """Open an entry: neither a link, nor waiting for the writer of a FIFO, which others may leave in an open folder."""
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    return open(fd, "rb", buffering=0)
 
 
 @contextlib.contextmanager

@@ -52,6 +52,8 @@ class Growth:
         self.run = run
         """The run with the tasks that are known now."""
         self._folder = folder
+        self._owner = _read_owner(folder)
+        """Tasks that another user has put into the run's folder, which may be open to a group, do not run."""
         self._node = node
         self._lines = lines
         self._specs = specs
@@ -81,7 +83,7 @@ class Growth:
 
     def begin(self, feeder: Feeder) -> None:
         """Give the feeder the tasks that were added before this launcher began. Raises StateError."""
-        for entry in added_tasks.read_entries(self._folder) if self.run.added else ():
+        for entry in added_tasks.read_entries(self._folder, owner=self._owner) if self.run.added else ():
             if entry.head.end > self.run.tasks:
                 break
             self._seen = entry.number
@@ -93,7 +95,7 @@ class Growth:
             return False
         before = self.run.tasks
         self._look_for_leases()
-        for entry in added_tasks.read_entries(self._folder, self._seen):
+        for entry in added_tasks.read_entries(self._folder, self._seen, self._owner):
             if entry.head.last_seal == self._node.job:
                 break  # tasks for a later job
             self._take(entry)
@@ -182,6 +184,17 @@ class Growth:
     def _unmark(self) -> None:
         with contextlib.suppress(OSError):
             (self._queue / f"{_MARK}{self._node.index}").unlink()
+
+
+def _read_owner(folder: Path) -> int | None:
+    """Return the uid to which a run belongs; None: not known.
+
+    It is compared with the owner of entries, and not our own uid: some file systems show another owner of all files.
+    """
+    try:
+        return (folder / run_folder.RUN).lstat().st_uid
+    except OSError:
+        return None
 
 
 def mark(queue: Path, node: Node) -> None:

@@ -147,3 +147,17 @@ def test_another_users_entry_makes_the_run_anothers(tmp_path: Path) -> None:
     assert run_folder.read_foreign_owner(tmp_path, 0) is None
     os.chown(tmp_path / "added" / "1", 65534, 65534)
     assert run_folder.read_foreign_owner(tmp_path, 0) == 65534
+
+
+@pytest.mark.parametrize("what", ["link", "fifo"])
+def test_an_entry_that_is_no_file_of_the_run_neither_counts_nor_blocks(tmp_path: Path, what: str) -> None:
+    add(tmp_path, "x")
+    entry, lease = tmp_path / "added" / "1", tmp_path / "added" / f"{added_tasks.LEASE}1"
+    entry.rename(tmp_path / "other")
+    for file in (entry, lease):
+        os.mkfifo(file) if what == "fifo" else file.symlink_to(tmp_path / "other")
+    with pytest.raises(StateError):
+        list(read_entries(tmp_path))
+    with pytest.raises(StateError):
+        read_last(tmp_path)
+    assert added_tasks.read_leases(tmp_path) == ({} if what == "link" else {lease: b""})

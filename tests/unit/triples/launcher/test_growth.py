@@ -94,6 +94,24 @@ def test_a_killed_launcher_and_its_successor_run_each_added_task_once(tmp_path: 
     assert twice == []
 
 
+def test_a_task_that_another_user_has_put_there_does_not_run(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("NOT TESTED: another user's file needs root")
+    made = Launch(tmp_path, NOTE, 2, ["wait"], task_kind="input")
+    made.write(replace(made.run, tasks=1))
+    made.start()
+    wait_for(lambda: effects(tmp_path))
+    (tmp_path / "other").mkdir()
+    add(tmp_path / "other", replace(made.run, tasks=1), "foreign")
+    os.chown(tmp_path / "other" / "added" / "1", 65534, 65534)
+    (tmp_path / "other" / "added").rename(made.folder / "added")
+    (tmp_path / "go").touch()
+    code, text = made.end()
+    assert code == 1
+    assert "added/1: it belongs to nobody, whose tasks do not run here; remove it" in text
+    assert len(effects(tmp_path)) == 1
+
+
 def a_node(folder: Path, index: int = 0, count: int = 1) -> Node:
     return Node(
         name=f"n{index}", index=index, count=count, job="4711", first_rank=0, last_rank=0, folder=folder, workers=()
