@@ -92,12 +92,12 @@ def check(run: Run, tasks: Tasks, *, is_tried: bool) -> None:
 def check_room(run: Run, tasks: Tasks, cpus: int | None, mem_mib: int | None) -> None:
     """Raise UsageError for a task that asks for more than the largest node has. None: not known."""
     for place, spec in enumerate(tasks.specs or (deal.base_spec(run),)):
-        where = f"{tasks.source}: line {tasks.numbers[place]}: its " if tasks.numbers else ""
+        # In a line the option may be a key of JSON or a column, so only what it asks for is named.
+        where = f"{tasks.source}: line {tasks.numbers[place]} asks for " if tasks.numbers else ""
         if cpus is not None and spec.cpus is not None and spec.cpus > cpus:
-            raise UsageError(
-                f"{where}--task-cpus={spec.cpus} is more than the {cpus} CPUs of a node; write at most {cpus}"
-            )
+            asked = f"{where}{spec.cpus} CPUs, which" if where else f"--task-cpus={spec.cpus}"
+            are = "are" if where else "is"
+            raise UsageError(f"{asked} {are} more than the {cpus} CPUs of a node; write at most {cpus}")
         if mem_mib is not None and spec.mem_mib is not None and spec.mem_mib > mem_mib:
-            raise UsageError(
-                f"{where}--task-mem={spec.mem_mib}M is more than the {mem_mib} MiB of a node; write at most {mem_mib}M"
-            )
+            asked = f"{where}{spec.mem_mib}M of memory, which" if where else f"--task-mem={spec.mem_mib}M"
+            raise UsageError(f"{asked} is more than the {mem_mib} MiB of a node; write at most {mem_mib}M")

@@ -54,7 +54,7 @@ def test_more_than_the_largest_node_has_is_refused_at_submission() -> None:
     tasks = Tasks(("a", "b"), (TaskSpec(), TaskSpec(cpus=20, mem_mib=900)), (1, 3), "--tasks f")
     parts.check_room(RUN, tasks, None, None)
     parts.check_room(RUN, tasks, 20, 900)
-    with pytest.raises(UsageError, match=r"--tasks f: line 3: its --task-cpus=20 is more than the 16 CPUs of a node"):
+    with pytest.raises(UsageError, match=r"--tasks f: line 3 asks for 20 CPUs, which are more than the 16 CPUs"):
         parts.check_room(RUN, tasks, 16, None)
-    with pytest.raises(UsageError, match="--task-mem=900M is more than the 800 MiB of a node; write at most"):
+    with pytest.raises(UsageError, match="line 3 asks for 900M of memory, which is more than the 800 MiB of a node"):
         parts.check_room(RUN, tasks, 20, 800)
