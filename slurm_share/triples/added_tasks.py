@@ -132,7 +132,9 @@ def read_entry(folder: Path, number: int, owner: int | None = None) -> Entry:
         uid = os.fstat(opened.fileno()).st_uid
         if owner not in (None, uid):
             raise StateError(
-                str(file), f"it belongs to {processes.read_user_name(uid)}, whose tasks do not run here; remove it"
+                str(file),
+                f"it belongs to {processes.read_user_name(uid)}, whose tasks do not run here; remove it, or "
+                "submit the run again",
             )
         data = opened.read()
     *lines, rest = data.split(b"\n")
