@@ -635,11 +635,23 @@ class Dispatcher:
         """Return whether nothing is left to do on this node, now and later."""
         if self.queue or self.unknown or self.silent or self.out or any(peer.calls for peer in self.peers.values()):
             return False
-        if any(client.batches for client in self.clients.values()):
-            return False
         if not self.clients:
             return time.monotonic() - self.began > CLIENT_S
-        return all(client.is_closed or self._is_gone(client) for client in self.clients.values())
+        if not all(client.is_closed or self._is_gone(client) for client in self.clients.values()):
+            return False
+        if any(client.batches for client in self.clients.values()):
+            self._drop_claimed()  # a node whose workers may have no calls claims none, and does not learn it there
+        return not any(client.batches for client in self.clients.values())
+
+    def _drop_claimed(self) -> None:
+        """Forget the calls that others have claimed."""
+        try:
+            taken = self.claims.taken()
+        except OSError as error:
+            self.say(f"claims cannot be read now: {error.strerror}")
+            return
+        for client in self.clients.values():
+            client.batches = deque(batch for batch in client.batches if (client.number, batch[0]) not in taken)
 
     def _is_gone(self, client: Client) -> bool:
         """Return whether a client that has not closed its file has ended."""
