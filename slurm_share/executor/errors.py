@@ -24,7 +24,7 @@ class ExecutorError(RuntimeError):
 
 
 class WorkerLost(ExecutorError):
-    """The process that ran the call ended: a signal, os._exit, out of memory. The call may have had effects."""
+    """The process that ran the call ended: a signal, os._exit, out of memory. It may have begun, or not."""
 
 
 class TimeLimit(ExecutorError, TimeoutError):
