@@ -110,7 +110,10 @@ class Executor(concurrent.futures.Executor):
             self._options.pop("gpu_mem", None)  # each worker has it as its booking and cap
         pickled = None if initializer is None else child.dumps((initializer, initargs))
         job, config = starting.start(wanted, pickled, self._options)
-        self._set_up(Exchange(job.folder, job, config))
+        exchange = Exchange(job.folder, job, config)
+        if job.id:
+            exchange.begin_reading()  # its signs of life keep the job until the first call comes
+        self._set_up(exchange)
 
     def _set_up(self, exchange: Exchange) -> None:
         self._exchange = exchange

@@ -66,7 +66,7 @@ class Future(concurrent.futures.Future[T]):
 
 
 class Exchange:
-    """Calls out, results in: one client's part of a run. Its thread begins with the first call."""
+    """Calls out, results in: one client's part of a run. Its thread begins with the job, or the first call."""
 
     def __init__(self, folder: str, job: starting.Job, config: run_folder.Config) -> None:
         """Raises OSError."""

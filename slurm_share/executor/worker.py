@@ -546,9 +546,9 @@ def main(arguments: list[str]) -> int:
             sys.stderr.write(f"executor: {folder} cannot be used: {error}\n")
             return 1
     try:
-        import cloudpickle  # noqa: F401  (children inherit it)
-    except ImportError:
-        sys.stderr.write(f"executor: {sys.executable} has no cloudpickle: pip install 'slurm-share[executor]'\n")
+        child.check_cloudpickle()  # children inherit the module
+    except ImportError as error:
+        sys.stderr.write(f"executor: {error}\n")
         return 1
     rank = int(os.environ.get(ENV_RANK) or os.environ.get("LLSUB_RANK") or 0)
     try:

@@ -25,6 +25,7 @@ from slurm_share.executor import (
     RunEnded,
     SubmissionFailed,
     WorkerLost,
+    exchange,
     frames,
     run_folder,
     starting,
@@ -260,6 +261,19 @@ def test_an_initializer_that_fails_breaks_the_executor(initializer: object, init
             future.result()
         with pytest.raises(concurrent.futures.BrokenExecutor, match=why):
             executor.submit(pow, 2, 2)
+
+
+def test_a_client_shows_that_it_lives_before_its_first_call(llsub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers on other hosts end the job of a client that gives no sign of life."""
+    llsub.write_text("#!/bin/sh\nmkdir run\necho 'job 5 is in the queue'\necho 'llsub --watch run shows it'\n")
+    llsub.chmod(0o755)
+    monkeypatch.setattr(exchange, "BEAT_S", 0.01)
+    executor = Executor([1, 2])
+    calls = Path("run/executor/calls/0")
+    before = calls.stat().st_mtime_ns
+    while calls.stat().st_mtime_ns == before:
+        time.sleep(0.01)
+    executor.shutdown()
 
 
 class TwoArguments(Exception):
