@@ -145,8 +145,9 @@ def run(command: str) -> tuple[int, str]:
     All of it is in the log of the worker's task.
     """
     last = b""
+    words = ["/bin/sh", "-c", command]
     with subprocess.Popen(
-        command, shell=True, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, bufsize=0
     ) as made:
         assert made.stdout is not None
         while part := made.stdout.read(65536):

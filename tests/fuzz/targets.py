@@ -230,10 +230,13 @@ def try_pack_options(data: bytes) -> None:
 
 
 def try_task_file(data: bytes) -> None:
-    for base in (None, TaskSpec()):
+    for is_packed in (False, True):
         for is_json in (False, True):
             with may_refuse(UsageError):
-                task_files.parse(data, "a file", base, is_json=is_json)
+                task_files.parse(data, "a file", TaskSpec(), is_json=is_json, is_packed=is_packed)
+        for has_script in (False, True):
+            with may_refuse(UsageError):
+                task_files.parse_table(data, "a file", TaskSpec(), ",", has_script=has_script, is_packed=is_packed)
 
 
 def try_script(data: bytes) -> None:

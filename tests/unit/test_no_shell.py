@@ -29,6 +29,7 @@ FROM_PEERS = {
 """Modules that unpickle objects, sent by the same user's processes of the same run: both ends have proved that, or the
 file that has them belongs to that user."""
 A_USERS_OWN = {
+    "slurm_share/integrations/snakemake.py",
     "slurm_share/load/rules/steps.py",
     "slurm_share/triples/launcher",
     "slurm_share/cli/llsub.py",

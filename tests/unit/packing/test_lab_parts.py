@@ -48,7 +48,7 @@ import importlib, pkgutil, sys
 sys.modules["slurm_share.lab"] = None
 import slurm_share
 for module in pkgutil.walk_packages(slurm_share.__path__, "slurm_share.", onerror=lambda name: None):
-    if not module.name.startswith(("slurm_share.lab", "slurm_share.spmd")):
+    if not module.name.startswith(("slurm_share.lab", "slurm_share.spmd", "slurm_share.integrations.")):
         importlib.import_module(module.name)
 """
 
