@@ -86,13 +86,17 @@ def run(context: HydraContext, function: TaskFunction, config: DictConfig, state
     Singleton.set_state(state)
     setup_globals()
     HydraConfig.instance().set_config(config)
-    return run_job(
-        hydra_context=context,
-        task_function=function,
-        config=config,
-        job_dir_key="hydra.sweep.dir",
-        job_subdir_key="hydra.sweep.subdir",
-    )
+    try:
+        return run_job(
+            hydra_context=context,
+            task_function=function,
+            config=config,
+            job_dir_key="hydra.sweep.dir",
+            job_subdir_key="hydra.sweep.subdir",
+        )
+    except SystemExit as error:
+        error.__dict__.clear()  # Hydra 1.4 puts a JobReturn there that holds this exception: its pickle has no end
+        raise
 
 
 def take(future: Future[JobReturn], config: DictConfig) -> JobReturn:
