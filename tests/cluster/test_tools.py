@@ -45,7 +45,7 @@ def read(cluster: Cluster, pattern: str) -> list[str]:
 
 # ---- Hydra ----------------------------------------------------------------------------------------------------------
 
-APP = """import os, time
+APP = """import os, sys, time
 import hydra
 from omegaconf import OmegaConf
 from hydra.core.config_store import ConfigStore
@@ -59,6 +59,11 @@ def main(cfg):
         os.kill(os.getpid(), 9)
     if cfg.lr == 14:
         raise RuntimeError("diverged")
+    if cfg.lr == 16:
+        sys.exit(3)
+    if cfg.lr == 17:
+        open("begun", "w").close()
+        time.sleep(600)
     names = "CUDA_VISIBLE_DEVICES", "SLURM_JOB_ID", "SLURM_SHARE_MPS"
     with open(HydraConfig.get().runtime.output_dir + "/where", "w") as file:
         print(HydraConfig.get().job.num, cfg.lr, *map(os.environ.get, names), file=file)
@@ -93,6 +98,8 @@ def test_a_hydra_job_that_fails_or_is_killed_is_reported_as_hydra_does(cluster: 
     assert len(read(cluster, "hydra2/o/*/where")) == 2
     said = ran(cluster, "calls", "hydra2", {}, f"python3 app.py -m {launcher} lr=13,15", code=1)
     assert "WorkerLost" in said
+    said = ran(cluster, "calls", "hydra2", {}, f"python3 app.py -m {launcher} lr=16,18", code=3)
+    assert read(cluster, "hydra2/o/1/.hydra/overrides.yaml") == ["- lr=18"]
     wrong = ("hydra.launcher.partition=nowhere hydra.launcher.triple=[1,2]", "hydra.launcher.triple=[1,0]", "")
     for words in wrong:
         said = ran(
@@ -105,6 +112,22 @@ def test_a_hydra_job_that_fails_or_is_killed_is_reported_as_hydra_does(cluster: 
         )
         assert "hydra/launcher=slurm_share: " in said
         assert "Traceback" not in said
+
+
+CTRL_C = f"""exec 2>&1
+set -m  # job control: without it a program in the background ignores SIGINT
+python3 app.py -m hydra/launcher=slurm_share hydra.launcher.triple=[1,2] \\
+    "hydra.launcher.options='{N1.format(1)}'" lr=17,17,17 &
+until [ -e begun ]; do sleep 0.1; done
+kill -INT $!
+wait $!
+echo ended $?
+"""
+
+
+def test_ctrl_c_in_a_hydra_sweep_ends_its_job_and_the_program(cluster: Cluster) -> None:
+    said = ran(cluster, "calls", "hydra3", {"app.py": APP, "interrupted.sh": CTRL_C}, "bash interrupted.sh")
+    assert said.splitlines()[-1] == "ended 130", said
 
 
 # ---- joblib ---------------------------------------------------------------------------------------------------------
