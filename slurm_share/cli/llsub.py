@@ -347,7 +347,7 @@ def _wishes(arguments: argparse.Namespace) -> submission.SbatchOptions:
 
 AGAIN_TAKES = ("partition", "time", "options", "retries", "oom_retries", "keep_going", "max_failures", "env",
                "until_done", "script", "dry_run", "wait", "parsable", "local")  # fmt: skip
-"""Of --resume and --add, which may submit the run again."""
+"""The options that --resume and --add take, since both may submit the run again."""
 RESUME_TAKES = (*AGAIN_TAKES, "task_time")
 NOT_LOCAL = ("until_done", "slots", "partition", "time", "job_name", "output", "constraint", "qos", "reservation",
              "account", "options", "wait", "parsable")  # fmt: skip

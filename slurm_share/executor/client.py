@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Options:
-    """What a call may ask for."""
+    """The options of a call, as `with_options` takes them."""
 
     NAMES = ("timeout", "retries", "gpu_mem")
 

@@ -1,4 +1,4 @@
-"""What the workers of a node run: one of them reads the clients' calls, gives them out and writes the results down.
+"""The dispatcher of a node: the worker that reads the clients' calls, gives them to workers and writes the results.
 
 The worker that holds the lock in the node's private folder is the dispatcher. If it ends, another one takes the lock:
 it finds what the node has claimed, the others tell it what they hold, and the marks of the workers that have ended say
@@ -126,7 +126,7 @@ class Peer:
     rank: int = -1
     pid: int = 0
     calls: dict[Key, Call] = field(default_factory=dict)
-    """What it has, in the order of their start."""
+    """The calls that the worker has been given and has not answered, in the order of their start."""
     unacknowledged: int = 0
     since: float = 0.0
     """When the first of its calls became the first (monotonic clock, seconds)."""

@@ -1,4 +1,4 @@
-"""What a call or an executor may raise, beside the exceptions of the user's own functions.
+"""The errors that a call or an executor may raise, beside the exceptions of the user's own functions.
 
 ::
 

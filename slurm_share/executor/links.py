@@ -1,4 +1,4 @@
-"""What processes of a node tell each other: messages on Unix sockets, and news of changed files.
+"""Messages between the processes of a node, on Unix sockets, and notices of changed files (inotify).
 
 A message is a kind, a length and a content. Sockets of workers never block: what cannot be sent yet waits in the link.
 """

@@ -148,7 +148,7 @@ class Claims:
         return target not in self.before
 
     before: frozenset[str] = frozenset()
-    """What an earlier dispatcher of this node had claimed."""
+    """Paths of the claims that earlier dispatchers of this node made."""
 
     def own(self) -> list[tuple[int, int]]:
         """Return the frames that earlier dispatchers of this node have claimed, and keep them from `take`.

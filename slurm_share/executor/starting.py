@@ -38,7 +38,7 @@ LOCAL_QUIET_S = 3.0
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the user asked for."""
+    """The job that the user asked for: the arguments of `Executor`."""
 
     triple: tuple[int, ...]
     share: str | None = None
@@ -265,7 +265,7 @@ def _submit(wanted: Wanted, config: run_folder.Config, initializer: bytes | None
     if wanted.folder is not None:
         raise ValueError("folder= is for local=True; a run of Slurm has LLSUB.<n> in the working folder")
     argv = [find_llsub(), sys.executable, f"[{','.join(map(str, wanted.triple))}]", "-J", wanted.name]
-    argv += ["--retries", "3"]
+    argv += ["--retries", "3"]  # of a worker: the launcher starts one again that was killed
     for option, value in (("-p", wanted.partition), ("-T", wanted.time), ("--options", wanted.options)):
         if value is not None:
             argv.append(f"{option}={value}" if option.startswith("--") else option)

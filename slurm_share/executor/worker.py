@@ -43,6 +43,9 @@ CONFIG_S = 120.0
 RECONNECT_S = 0.02
 INIT_TRIES = 3
 """Times that a child may end before it is ready. Then its initializer counts as failed."""
+LATE_S = 20.0
+"""Seconds from the request to end until the worker ends with calls left: less than GRACE_S of the launcher
+(triples/launcher/loop.py, 25 s), which then kills it."""
 EXIT_LEFT = 75
 """EX_TEMPFAIL: calls are left. The launcher counts the worker as saved, so `llsub --resume` starts it again."""
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -141,7 +144,7 @@ class Worker:
 
     def _is_late_to_end(self) -> bool:
         """Return whether this worker was told to end so long ago that the launcher is about to kill it."""
-        return bool(self.stopped_at) and time.monotonic() - self.stopped_at > 20.0
+        return bool(self.stopped_at) and time.monotonic() - self.stopped_at > LATE_S
 
     def _finish(self) -> int:
         self._end_child()

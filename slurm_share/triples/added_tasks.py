@@ -57,7 +57,7 @@ class Head(Struct, frozen=True, kw_only=True, omit_defaults=True):
     has_lines: bool = False
     has_specs: bool = False
     seal: str = ""
-    """Of a seal: the start of the job (records.Ended.job) whose launchers run no entry after it."""
+    """In a seal: the start of the job (records.Ended.job) whose launchers run no entry after it. Empty: tasks."""
     sealed: str = ""
     """The last seal before this entry; empty: there is none."""
 

@@ -39,7 +39,7 @@ class _State(Struct, frozen=True):
     jobs: tuple[QueuedJob, ...] = ()
     """Its jobs in the queue that may still do something."""
     why: str = ""
-    """What is not done, and what to do about it."""
+    """Why the run is not done, and the way out; empty: it is done."""
 
 
 def find(arguments: Sequence[str], find_folder: Callable[[str], Path]) -> tuple[AwaitedRun, ...]:
@@ -85,7 +85,7 @@ def check_here(run: Run) -> None:
 
 
 class Verdict(Struct, frozen=True):
-    """What the job of a run that waits for others does at its start."""
+    """Whether the job of a run that waits for other runs may start its tasks now."""
 
     may_start: bool
     sentence: str = ""

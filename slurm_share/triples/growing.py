@@ -28,7 +28,7 @@ CLAIM_S, CLAIM_PAUSE_S = 60.0, 0.2
 
 
 class Addition(Struct, frozen=True):
-    """What came of adding tasks."""
+    """The result of adding tasks to a run."""
 
     first: int
     count: int

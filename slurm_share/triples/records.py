@@ -174,8 +174,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """Signal on which tasks save their state and end (--checkpoint-signal). A launcher that receives it starts nothing
     more. None: SIGUSR1 and SIGUSR2 are passed on without a meaning."""
     slot_s: float | None = None
-    """Length of a turn (--slot), seconds: a task that has run so long gives way to one that waits and fits nowhere.
-    None: tasks run to their end."""
+    """Length of a turn (--slot), seconds: after it a task saves its state and ends if another one waits that fits
+    nowhere. None: tasks run to their end."""
     until_done: int | None = None
     """Most jobs of the run, which submits the next one itself while tasks are left (--until-done). None: the user
     resumes it."""

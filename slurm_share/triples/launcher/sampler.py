@@ -207,7 +207,7 @@ class Sampler(threading.Thread):
     def _extra(self) -> NodeSample | None:
         """Take a sample now and return it; None: too early after another one, it took too long, or no driver.
 
-        Does not ask a driver whose last answer is older than STALE_S, or that has not answered for so long.
+        Does not ask a driver whose last answer is older than STALE_S, or that has given none for STALE_S.
         """
         asked = time.monotonic()
         if self._has_gpus and not self._answered.is_set() and asked - self._began_s < STALE_S:

@@ -127,7 +127,7 @@ def base_spec(run: Run) -> TaskSpec:
 
 
 HALF_PERCENT = 50.0
-"""What a task that takes half a GPU books without a size of its own."""
+"""GPU memory that a task with half a GPU books if it names no size, in percent of what one task can have there."""
 
 
 def ask_of(spec: TaskSpec, task: int, key: TaskKey | None, submitted_s: float = 0.0, *, workers: int = 1) -> TaskAsk:

@@ -19,7 +19,7 @@ from .task_files import Tasks
 
 
 class NodeParts(Struct, frozen=True):
-    """What a launcher can give to its tasks."""
+    """The workers, CPUs and host memory of a node that its launcher divides among tasks."""
 
     node: str
     workers: int

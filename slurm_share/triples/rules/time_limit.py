@@ -15,7 +15,7 @@ SAVE_S = 60.0
 GAP_MOST_S = 3.0
 """A longer time without a look at the tasks is one in which the launcher was stopped too, as by `scontrol suspend`."""
 GAP_S = 1.0
-"""What of such a time counts: the look that was due."""
+"""Seconds of such a time that count as run time: the interval of one look at the tasks."""
 
 
 class TaskTime(Struct):
@@ -27,7 +27,7 @@ class TaskTime(Struct):
     ran_s: float = 0.0
     """Its run time so far, without the time in which it, or the whole job, was stopped."""
     told: Step | None = None
-    """What it was last told; None: nothing."""
+    """The last step that was taken to end it; None: none was."""
     told_at_s: float = 0.0
     """Its run time then."""
 

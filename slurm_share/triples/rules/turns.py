@@ -63,7 +63,7 @@ def choose(running: Collection[RunningTask], waiting: int, slot_s: float) -> lis
 
 
 class TurnSums(Struct, frozen=True, kw_only=True):
-    """What the turns of a run have cost, and how the time on GPUs was shared."""
+    """Sums over the turns of a run: their number and cost, and each task's part of the time on GPUs."""
 
     turns: int
     """How often a task gave way."""
