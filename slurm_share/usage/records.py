@@ -22,7 +22,7 @@ VERSION = 1
 when one is added. A reader refuses a newer one in a sentence."""
 
 Source = Literal["launcher", "agent", "driver", "hooks", "cgroup", "sacct", "prometheus"]
-"""Who measured a figure. launcher: that of llsub, once a second. agent: the node's, every 5 s. driver: NVML's accounting
+"""Who measured a figure. launcher: llsub's, once a second. agent: the node's, every 5 s. driver: NVML's accounting
 mode, which keeps figures of ended processes. hooks: counters that Prolog and Epilog noted. cgroup: the kernel's, of the
 job. sacct: Slurm's accounts. prometheus: a site's Prometheus with the agents' metrics."""
 Sources = dict[str, Source]
