@@ -667,7 +667,7 @@ local function hints(job, n, wish, shards_per_gpu, names, partitions)
   if word then
     lines[#lines + 1] = "slurm-share: the script names " .. word .. ": a framework that sees SLURM_NTASKS joins the tasks of"
       .. " this share, which are independent, into one run" .. (n > 1 and ", and NCCL refuses two ranks on one GPU" or "")
-      .. '; README, "Independent tasks", says how to keep them apart'
+      .. '; the page tasks.md, "Independent tasks", says how to keep them apart'
   end
   return lines
 end

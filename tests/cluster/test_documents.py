@@ -15,7 +15,7 @@ from localcluster import Cluster
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("documents")]
 
 EXCUSED = {
-    r"rows\.md: .*": "tests/cluster/test_rows.py runs each row and writes what Slurm makes of it",
+    r"request-forms\.md: .*": "tests/cluster/test_request_forms.py runs each row and writes what Slurm makes of it",
     r"tools\.md: .*": "needs tools from PyPI: test_tools.py does what the page shows",
     r"slurm-prolog-environment\.md: (SLURM_CONF=|salloc ).*": (
         "needs the plugin that the page shows, and drains a node without slurm-share: test_attacks.py does it with one"

@@ -370,7 +370,7 @@ for n, wanted in pairs({ ["1"] = false, ["2"] = true }) do
   hush()
   share.submit(with(n, { script = torch }), {}, 2001)
   equal("hint for " .. n, "two ranks on one GPU", has(said, "NCCL refuses"), wanted)
-  equal("hint for " .. n, "way out", has(said, 'README, "Independent tasks"'), true)
+  equal("hint for " .. n, "way out", has(said, 'tasks.md, "Independent tasks"'), true)
 end
 configure({ mode = "on" })
 hush()

@@ -11,6 +11,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 DOCS = CHECKOUT / "packaging/docs"
+SECURITY = [DOCS / name for name in ("security.md", "security-root.md", "security-attacks.md")]
 RESULTS = CHECKOUT / "tests/bench/results"
 NAMES = {
     name
@@ -50,7 +51,7 @@ def test_the_figures_of_the_comparison_are_those_of_the_bench() -> None:
 
 def test_every_test_behind_a_claim_on_security_exists() -> None:
     """`file.py: part of a test's name`; a quoted part without a file is of the last file named."""
-    text = re.sub(r"\s+", " ", (DOCS / "security.md").read_text(encoding="utf-8"))
+    text = re.sub(r"\s+", " ", "\n".join(page.read_text(encoding="utf-8") for page in SECURITY))
     file, claims = "", []
     for quoted in re.findall(r"`([^`]+)`", text):
         if named := re.fullmatch(r"(test_\w+\.py)(?:: (.+))?", quoted):
@@ -74,13 +75,11 @@ def test_the_shell_scripts_that_are_shipped_are_those_of_the_page() -> None:
     scripts = [file for file in files if re.match(rb"#!.*\b(?:ba|da|z|k)?sh\b", file.read_bytes()[:80])]
     others = {file.name for file in scripts if file.parent.name != "deb"}
     assert others == {"configure", "slurm-confs", "slurm-share-health", "slurm-share-plugin"}
-    page = (DOCS / "security.md").read_text(encoding="utf-8")
+    page = (DOCS / "security-root.md").read_text(encoding="utf-8")
     assert [name for name in others if name not in page] == []
 
 
-@pytest.mark.parametrize(
-    "page", [DOCS / "security.md", *(CHECKOUT / ".github").glob("*.md")], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [*SECURITY, *(CHECKOUT / ".github").glob("*.md")], ids=lambda page: page.name)
 def test_every_path_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)#:]+)\)", text)

@@ -121,7 +121,7 @@ STEADY_WEIGHT = 0.25
 
 RATE_GAIN, RATE_SPREADS = 1.10, 2.0
 """More tasks are worthwhile from this factor of the rate on, if the difference is also more than this many median
-absolute deviations of the windows. Source: ours, as in the trials of a run of llsub (packaging/docs/packing.md)."""
+absolute deviations of the windows. Source: ours, as in the trials of a run of llsub (packaging/docs/tuning.md)."""
 RATE_WINDOWS = 3
 """Windows of each task before its rate counts. Ours: fewer give no deviation."""
 RATE_WINDOWS_LONG = 6

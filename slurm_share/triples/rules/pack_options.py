@@ -25,7 +25,7 @@ UNDOS: tuple[Undo, ...] = get_args(Undo)
 HANGS: tuple[Hang, ...] = get_args(Hang)
 DEFAULT_POLICY: PolicyName = "gain"
 """It was better than `booked` where pairs harm, and as good elsewhere, in simulations on which it was not tuned
-(packing.md)."""
+(packing-measurements.md)."""
 TRIED_POLICY: PolicyName = "booked"
 """Policy of runs with trials of the number of tasks or of the sharing method: only memory limits a level."""
 EQUAL_PATIENCE_S = 1e9

@@ -211,7 +211,7 @@ def judged(tail, policy):
 
 @pytest.mark.parametrize("tail", TAILS, ids=lambda tail: tail["name"])
 def test_runs_with_and_without_pack_judge_an_end_alike(tail):
-    """As the table in packaging/docs/triples.md says: only a CUDA fault is another's in a packed run alone."""
+    """As the table in packaging/docs/task-endings.md says: only a CUDA fault is another's in a packed run alone."""
     plain, packed = judged(tail, "slots"), judged(tail, "booked")
     if tail["name"] in ("illegal address", "device-side assertion"):
         assert (plain, packed) == ("failed", "disturbed")

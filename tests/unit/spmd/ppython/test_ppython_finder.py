@@ -150,7 +150,7 @@ def test_import_of_pPython_alone_loads_nothing_that_it_does_not_need() -> None:
 
 
 def test_the_page_names_functions_that_exist() -> None:
-    page = (ROOT / "packaging/docs/spmd.md").read_text()
+    page = (ROOT / "packaging/docs/ppython.md").read_text()
     table = page.partition("| | pPython | here |")[2].partition("\n\n")[0]
     subjects = re.findall(r"^\| (.+?) \| .+ \| .+ \|$", table, re.M)
     known = {name for names in (*FLAT.values(), *GATHERED.values()) for name in names}

@@ -81,7 +81,7 @@ def test_expression_with_one_group_is_taken(text: str) -> None:
     ],
 )
 def test_expressions_of_the_document_find_the_number(text: str, line: str, number: float) -> None:
-    page = Path(__file__).parents[4] / "packaging" / "docs" / "packing.md"
+    page = Path(__file__).parents[4] / "packaging" / "docs" / "progress.md"
     assert text.replace("|", "\\|") in page.read_text()  # as a cell of a table has it
     assert LogCounts(parse_pattern(text, "--progress")).feed(f"{line}\r".encode()) == [number]
 

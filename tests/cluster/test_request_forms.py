@@ -1,6 +1,6 @@
-"""Every row of packaging/docs/rows.md on real daemons: the command, and what Slurm made of it.
+"""Every row of packaging/docs/request-forms.md on real daemons: the command, and what Slurm made of it.
 
-The tests make the table (tests/rows.sh), and each compares its row with what it finds.
+The tests make the table (tests/request_forms.sh), and each compares its row with what it finds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from localcluster import Cluster
 
 pytestmark = pytest.mark.cluster
 
-TABLE = Path(__file__).parents[2] / "packaging/docs/rows.md"
-WRITE = "SLURM_SHARE_WRITE_ROWS" in os.environ
+TABLE = Path(__file__).parents[2] / "packaging/docs/request-forms.md"
+WRITE = "SLURM_SHARE_WRITE_REQUEST_FORMS" in os.environ
 
 THIS = "${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}${SLURM_ARRAY_TASK_ID-$SLURM_JOB_ID}"
 SHOW = f"#!/bin/bash\nscontrol -o show job -d {THIS}\n"
@@ -159,9 +159,10 @@ CHAPTERS = {
     "In the script": STEPS, "Refused": REFUSED, "What the site says": SPECIAL,
 }  # fmt: skip
 HEADING = """\
-# What you write, and what you get
+# Forms of a share request, and the jobs that Slurm makes of them
 
-Made by `tests/rows.sh` on the local cluster, and checked on Slurm 26.05 and 24.11 by `tests/cluster/test_rows.py`.
+For users who want to know exactly what a line gives them, and for administrators. Made by `tests/request_forms.sh`
+on the local cluster, and checked on Slurm 26.05 and 24.11 by `tests/cluster/test_request_forms.py`.
 Nodes: n1 has 16 CPUs and 4 GPUs, n2 and n3 have 8 CPUs and 2 GPUs each, 500 MB of memory a CPU unless the job says
 otherwise. The GPUs are simulated (80 GB each); nothing was computed on them. `job.sh` is a plain `srun ./task.sh`.
 """
@@ -221,7 +222,7 @@ def test_a_row_of_the_table_holds(cluster: Cluster, table: dict[str, str], row: 
     if WRITE:
         table[first_cell(row)] = made
     else:
-        assert made == table.get(first_cell(row), "a row that the table has not; make it with tests/rows.sh")
+        assert made == table.get(first_cell(row), "a row that the table has not; make it with tests/request_forms.sh")
     assert set(cluster.status().nodes.values()) <= {"idle", "completing"}
 
 
