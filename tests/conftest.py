@@ -9,8 +9,12 @@ import signal
 import subprocess
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from chromium import Chromium
 
 REPORT = "build/screens.html"
 PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
@@ -115,3 +119,16 @@ def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
         return folder / name
 
     return build
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Chromium]:
+    """Start a browser for all tests of this worker; skip them, aloud, where there is none."""
+    from chromium import Chromium, NoChromium
+
+    try:
+        browser = Chromium()
+    except NoChromium as error:
+        pytest.skip(f"NOT TESTED in a browser: {error}")
+    yield browser
+    browser.close()
