@@ -8,6 +8,7 @@ TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from . import columns, options, recording, snapshot, text
     from .agent import client, service, tls
+    from .agent.client import usage_of
     from .agent.watcher import NodeWatcher, this_node
     from .columns import advice_columns, gpu_columns, job_columns, job_request, node_columns, process_columns
     from .columns.base import BARS_GO, Column, Row, Unit, Value
@@ -41,6 +42,7 @@ __getattr__, __all__ = exports(
         *("sources.frames", "sources.origin", "sources.srun", "text"),
     ],
     names={
+        "agent.client": ["usage_of"],
         "agent.watcher": ["NodeWatcher", "this_node"],
         "columns.base": ["BARS_GO", "Column", "Row", "Unit", "Value"],
         "output.notes": ["View", "is_color_wanted"],

@@ -21,7 +21,7 @@ from slurm_share.doctor.facts import slurm as site_facts
 from slurm_share.history.rules import report
 from slurm_share.install import journal
 from slurm_share.load import collectors, metrics, options, recording
-from slurm_share.load.agent import client, http_server, service, socket_server
+from slurm_share.load.agent import client, http_client, http_server, service, socket_server
 from slurm_share.load.columns.base import Column
 from slurm_share.load.rules import history
 from slurm_share.load.sources import agents, frames, origin, prometheus
@@ -43,7 +43,8 @@ def try_answers(data: bytes) -> None:
     for decoder in (socket_server._decoder, client._reply_decoder, prometheus._decoder, recording._heads):
         with may_refuse(msgspec.DecodeError, UnicodeError, RecursionError):
             decoder.decode(data)
-    said = agents._answer("n1", data, "alice")
+    body = http_client.parse_reply(data)
+    said = body if isinstance(body, str) else agents.take("n1", body, "alice")
     assert not isinstance(said, str) or said.isprintable()
     with may_refuse(SlurmShareError):
         history.recall(data, BOOT)

@@ -16,7 +16,8 @@ from certificates import Authority, openssl
 from slurm_share.core.errors import StateError, UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load.agent import http_server, tls
-from slurm_share.load.sources.agents import NO_TLS, WANTS_CERTIFICATE, WANTS_TLS, AgentsSource
+from slurm_share.load.agent.http_client import NO_TLS, WANTS_CERTIFICATE, WANTS_TLS
+from slurm_share.load.sources.agents import AgentsSource
 from slurm_share.load.sources.base import SourceRequest
 
 SHOWN = {"authorization": f"Bearer {TOKEN}"}

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from slurm_share.core.errors import UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.load import snapshot as snapshots
+from slurm_share.load.agent import http_client
 from slurm_share.load.snapshot import Snapshot
-from slurm_share.load.sources import agents
 from slurm_share.load.sources.agents import AgentsSource
 from slurm_share.load.sources.base import SourceRequest
 
@@ -132,14 +132,14 @@ def test_the_deadline_is_for_all_of_them(source):
 
 
 def test_more_nodes_than_connections(source, monkeypatch):
-    monkeypatch.setattr(agents, "AT_ONCE", 3)
+    monkeypatch.setattr(http_client, "AT_ONCE", 3)
     names = tuple(f"n{number}" for number in range(20))
     assert sorted(source.read(SourceRequest(nodes=names), 5.0).snapshots) == sorted(names)
     assert source.read(SourceRequest(nodes=()), 5.0).snapshots == {}
 
 
 def test_a_wrong_token_is_told_once_with_what_to_look_at(source, tmp_path):
-    source._token = "other"
+    source._caller._token = "other"
     answer = source.read(SourceRequest(nodes=("n1", "n2")), 5.0)
     assert dict(answer.silent) == {"n1": "wrong token", "n2": "wrong token"}
     assert answer.notes == ["2 agents refused the token; agent_token_file must be the same there and here"]

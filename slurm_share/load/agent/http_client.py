@@ -1,0 +1,239 @@
+"""Call many agents at once over HTTP, with the operators' token: one request to each.
+
+Uses asyncio's sockets: httpx takes eight times as long for a thousand connections with one request each. Only our
+agent's form of answer is understood: HTTP/1.1, a length, and the end of the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import queue
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from ...core import numbers
+
+AT_ONCE = 200
+"""Most connections at the same time: a few silent nodes do not delay the others, and it is below the default limit of
+1,024 open files."""
+NODE_S = 5.0
+"""The longest wait for one node."""
+ANSWER_MAX_BYTES = 64 * 1024 * 1024
+_RESOLVERS = 8
+"""Threads that look up addresses: getaddrinfo(3) blocks."""
+_ADDRESSES = 3
+"""Most addresses of one name that are tried in turn."""
+
+REFUSED = "no agent answers"
+TIMED_OUT = "timeout"
+WRONG_TOKEN = "wrong token"
+NO_SAMPLE = "agent starting"
+NOT_OURS = "not slurm-share's agent"
+CUT_OFF = "connection lost"
+NO_TLS = "no TLS there"
+WANTS_TLS = "takes TLS only"
+WANTS_CERTIFICATE = "wants a certificate of the caller"
+_MESSAGES: Mapping[int, str] = {
+    errno.ECONNREFUSED: REFUSED,
+    errno.EHOSTUNREACH: "unreachable",
+    errno.ENETUNREACH: "unreachable",
+    errno.ETIMEDOUT: TIMED_OUT,
+    errno.ECONNRESET: CUT_OFF,
+    errno.EPIPE: CUT_OFF,
+}
+
+
+Answer = TypeVar("Answer")
+Take = Callable[[str, bytes], Answer | str]
+"""Makes the answer of a node from its body, or a text that says what is wrong with it."""
+
+
+class AgentsCaller:
+    """Calls of the agents of many nodes with one token. `context` None: in clear text."""
+
+    def __init__(self, port: int, token: str, context: ssl.SSLContext | None) -> None:
+        self._port = port
+        self._token = token
+        self._context = context
+
+    async def ask(
+        self, nodes: Iterable[str], addresses: Mapping[str, str], target: str, timeout_s: float, take: Take[Answer]
+    ) -> tuple[dict[str, Answer], dict[str, str]]:
+        """Return the answers of the nodes to `GET target` within `timeout_s`, and why the others are silent.
+        `addresses`: of nodes that have another one than their name."""
+        nodes = tuple(nodes)
+        found: dict[str, Answer] = {}
+        silent: dict[str, str] = {}
+        waiting = iter(nodes)
+        resolver = _Addresses(self._port)
+
+        async def work() -> None:
+            for node in waiting:
+                data = await self._exchange(resolver, node, addresses.get(node, node), target)
+                body = parse_reply(data) if isinstance(data, bytes) else data
+                answer = take(node, body) if isinstance(body, bytes) else body
+                if isinstance(answer, str):
+                    silent[node] = answer
+                else:
+                    found[node] = answer
+
+        workers = [asyncio.create_task(work()) for _ in range(min(AT_ONCE, len(nodes)))]
+        try:
+            if workers:
+                _, late = await asyncio.wait(workers, timeout=timeout_s)
+                for worker in late:
+                    worker.cancel()
+                for ended in await asyncio.gather(*workers, return_exceptions=True):
+                    if isinstance(ended, Exception):  # a fault of ours: a node's failure is a text
+                        raise ended
+        finally:
+            resolver.close()
+        return found, {node: silent.get(node, TIMED_OUT) for node in nodes if node not in found}
+
+    async def _exchange(self, resolver: _Addresses, node: str, address: str, target: str) -> bytes | str:
+        request = (
+            f"GET {target} HTTP/1.1\r\nHost: {node}:{self._port}\r\n"
+            f"Authorization: Bearer {self._token}\r\nConnection: close\r\n\r\n"
+        )
+        try:
+            async with asyncio.timeout(NODE_S):
+                found = await resolver.of(address)
+                return await _exchange(found, request.encode("ascii"), self._context, node)
+        except TimeoutError:
+            return TIMED_OUT
+        except socket.gaierror:
+            return "no such host"
+        except ssl.SSLError as error:
+            return _tls_message(error)
+        except OSError as error:
+            return _MESSAGES.get(error.errno or 0, "no answer")
+        except UnicodeError:
+            return "no such host"  # the name cannot be a host's
+
+
+class _Addresses:
+    """Address look-ups in daemon threads, so that a name server that is down delays neither the survey nor the exit."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._loop = asyncio.get_running_loop()
+        self._wanted: queue.SimpleQueue[tuple[str, asyncio.Future[list[Any]]] | None] = queue.SimpleQueue()
+        for _ in range(_RESOLVERS):
+            threading.Thread(target=self._work, name="addresses", daemon=True).start()
+
+    async def of(self, host: str) -> list[Any]:
+        """Return the addresses of a host as socket.getaddrinfo does. Raises socket.gaierror, UnicodeError."""
+        if ":" in host or numbers.whole(host[:1]) is not None:  # nearly always an address, which needs no look-up
+            with contextlib.suppress(socket.gaierror):
+                return socket.getaddrinfo(host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
+        future: asyncio.Future[list[Any]] = self._loop.create_future()
+        self._wanted.put((host, future))
+        return await future
+
+    def close(self) -> None:
+        """End the threads, except those that wait for an answer."""
+        for _ in range(_RESOLVERS):
+            self._wanted.put(None)
+
+    def _work(self) -> None:
+        while (wanted := self._wanted.get()) is not None:
+            host, future = wanted
+            found: list[Any] | Exception
+            try:
+                found = socket.getaddrinfo(host, self._port, type=socket.SOCK_STREAM)
+            except (OSError, UnicodeError) as error:
+                found = error
+            try:
+                self._loop.call_soon_threadsafe(_settle, future, found)
+            except RuntimeError:
+                return  # the survey is over
+
+
+def _settle(future: asyncio.Future[list[Any]], found: list[Any] | Exception) -> None:
+    if future.done():
+        return
+    if isinstance(found, Exception):
+        future.set_exception(found)
+    else:
+        future.set_result(found)
+
+
+_CLEAR_TEXT = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "PACKET_LENGTH_TOO_LONG")
+"""OpenSSL's reasons for an answer that is not TLS; which one depends on its release."""
+
+
+def _tls_message(error: ssl.SSLError) -> str:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate refused: {error.verify_message[:100]}"
+    reason = error.reason or ""
+    if reason in _CLEAR_TEXT:
+        return NO_TLS
+    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason:
+        return WANTS_CERTIFICATE
+    if "ALERT" in reason and "CA" in reason.split("_"):
+        return "refuses the caller's certificate (unknown CA)"
+    return f"TLS: {(reason or str(error)).lower().replace('_', ' ')[:100]}"
+
+
+async def _exchange(addresses: list[Any], request: bytes, context: ssl.SSLContext | None, node: str) -> bytes:
+    """Return the whole answer of the first address that accepts a connection. With a context, by TLS with a server
+    whose certificate has the node's name. Raises OSError."""
+    loop = asyncio.get_running_loop()
+    tried = addresses[:_ADDRESSES]
+    for place, (family, kind, protocol, _, address) in enumerate(tried):
+        with socket.socket(family, kind, protocol) as connection:
+            connection.setblocking(False)
+            try:
+                await loop.sock_connect(connection, address)
+            except OSError:
+                if place < len(tried) - 1:
+                    continue
+                raise
+            if context is not None:
+                return await _exchange_by_tls(connection, request, context, node)
+            await loop.sock_sendall(connection, request)
+            data = bytearray()
+            while part := await loop.sock_recv(connection, 1 << 16):
+                data += part
+                if len(data) > ANSWER_MAX_BYTES:
+                    return b""
+            return bytes(data)
+    return b""
+
+
+async def _exchange_by_tls(connection: socket.socket, request: bytes, context: ssl.SSLContext, node: str) -> bytes:
+    reader, writer = await asyncio.open_connection(sock=connection, ssl=context, server_hostname=node)
+    try:
+        writer.write(request)
+        await writer.drain()
+        data = bytearray()
+        while part := await reader.read(1 << 16):
+            data += part
+            if len(data) > ANSWER_MAX_BYTES:
+                return b""
+        return bytes(data)
+    finally:
+        writer.transport.abort()
+
+
+def parse_reply(data: bytes) -> bytes | str:
+    """Return the body of an agent's HTTP answer, or what is wrong with the answer."""
+    head, blank, body = data.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    tokens = first.split()
+    if len(tokens) < 2 or not tokens[0].startswith(b"HTTP/1.") or not (status := numbers.whole(tokens[1])):
+        return NOT_OURS if data else CUT_OFF
+    if status != 200:
+        if status == 400 and b"TLS only" in body:
+            return WANTS_TLS
+        return {401: WRONG_TOKEN, 503: NO_SAMPLE}.get(status, f"{NOT_OURS} (HTTP {status})")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(b":") for line in lines)}
+    length = numbers.whole(headers.get(b"content-length"))
+    if length is None or not blank:
+        return NOT_OURS
+    return CUT_OFF if len(body) < length else body
