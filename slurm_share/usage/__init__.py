@@ -6,14 +6,35 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from .records import POINTS, VERSION, EnergyUse, GpuEnergy, GpuSeries, GpuUse, JobUse, Source, TaskUse, UseSeries
+    from . import files
+    from .records import (
+        POINTS,
+        VERSION,
+        EnergyRule,
+        EnergyUse,
+        GpuEnergy,
+        GpuSeries,
+        GpuUse,
+        JobUse,
+        Source,
+        TaskUse,
+        UseSeries,
+    )
+    from .rules import energy
+    from .rules.energy import Charge, GpuMoment, Holder, Meter, MigInstance, add_charges, mig_holders, slices_of
+    from .series import GpuSample, Recorder
 
 __getattr__, __all__ = exports(
     __name__,
+    modules=("files", "rules.energy"),
     names={
         "records": [
-            *("POINTS", "VERSION", "EnergyUse", "GpuEnergy", "GpuSeries", "GpuUse", "JobUse", "Source", "TaskUse"),
-            "UseSeries",
-        ]
+            *("POINTS", "VERSION", "EnergyRule", "EnergyUse", "GpuEnergy", "GpuSeries", "GpuUse", "JobUse", "Source"),
+            *("TaskUse", "UseSeries"),
+        ],
+        "rules.energy": [
+            *("Charge", "GpuMoment", "Holder", "Meter", "MigInstance", "add_charges", "mig_holders", "slices_of"),
+        ],
+        "series": ["GpuSample", "Recorder"],
     },
 )
