@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         GpuUse,
         JobUse,
         Source,
+        Sources,
         TaskUse,
         UseSeries,
     )
@@ -30,7 +31,7 @@ __getattr__, __all__ = exports(
     names={
         "records": [
             *("POINTS", "VERSION", "EnergyRule", "EnergyUse", "GpuEnergy", "GpuSeries", "GpuUse", "JobUse", "Source"),
-            *("TaskUse", "UseSeries"),
+            *("Sources", "TaskUse", "UseSeries"),
         ],
         "rules.energy": [
             *("Charge", "GpuMoment", "Holder", "Meter", "MigInstance", "add_charges", "mig_holders", "slices_of"),

@@ -1,0 +1,197 @@
+"""Say the figures of a report in words: one sentence each, the same in the text, the short report and the page."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ...core.text import counted, gib_text, span_text
+from ...slurm.accounts import ENDED_BADLY, AccountedJob
+from ..records import JobFigures, JobReport
+
+UNKNOWN = "unknown"
+LITTLE_S = 1.0
+"""Seconds below which waiting is not worth a word."""
+RULES = {
+    "counter": "by the GPU's counter: nobody else was on it",
+    "sm time": "idle power in equal parts, the rest by SM time",
+    "equal parts": "in equal parts: the driver does not tell SM time",
+    "power": "by the mean power: the GPU has no counter, or it was reset",
+}
+"""EnergyRule -> how it divides."""
+SOURCES = {
+    "launcher": "the run's launcher (once a second)",
+    "agent": "the node's agent",
+    "driver": "the driver's accounting",
+    "hooks": "counters that Prolog and Epilog noted",
+    "cgroup": "the kernel's counters of the job",
+    "sacct": "Slurm's accounts",
+    "prometheus": "Prometheus",
+}
+"""Source -> its name for people."""
+
+
+def outcome(report: JobReport, found: JobFigures) -> str:
+    """Return what the report is of, and how it ended: job 4711 (train.sh) completed after 8 min of 30 min."""
+    job = report.job
+    name = f" ({job.name})" if job is not None and job.name else ""
+    what = f"run {report.run}" if report.run else f"job {report.title}"
+    after = "" if found.elapsed_s is None else f" after {span_text(found.elapsed_s)}"
+    limit = "" if found.limit_s is None or len(report.starts) > 1 else f" of {span_text(found.limit_s)}"
+    return f"{what}{'' if report.run else name} {ended(report)}{after}{limit}"
+
+
+def ended(report: JobReport) -> str:
+    """Return how the last start ended, as a verb; "so far" for one that runs."""
+    job = report.job
+    if report.runs:
+        return "runs: so far,"
+    if job is None:
+        return "ended"
+    if job.state == "PENDING":
+        return "waits"
+    return _VERBS.get(job.state, f"ended ({job.state})")
+
+
+_VERBS = {
+    "COMPLETED": "completed",
+    "TIMEOUT": "was ended by its time limit",
+    "OUT_OF_MEMORY": "ran out of host memory",
+    "NODE_FAIL": "was lost with a node",
+    "CANCELLED": "was cancelled",
+    "PREEMPTED": "was preempted",
+    "FAILED": "failed",
+    "DEADLINE": "was ended by its deadline",
+    "REQUEUED": "was requeued",
+    "BOOT_FAIL": "did not start: a node did not boot",
+}
+
+
+def why_ended(job: AccountedJob) -> str:
+    """Return the sentence about a job that did not complete; empty for one that did, or runs."""
+    if job.state not in ENDED_BADLY:
+        return ""
+    code = ""
+    if job.state == "FAILED" and job.signal:
+        code = f": signal {job.signal}"
+    elif job.state == "FAILED" and job.exit_code:
+        code = f": exit code {job.exit_code}"
+    return f"{ENDED_BADLY[job.state]}{code}"
+
+
+def gpu_load(found: JobFigures) -> str:
+    """Return the mean load of the GPUs: load 62 % (SM activity)."""
+    if found.gpu_load_percent is None:
+        return f"load {UNKNOWN}"
+    kind = "SM activity" if found.load_is_sm else "utilisation"
+    own = found.own_sm_percent
+    # Where others were on the same GPUs, the job's own part is what it can change.
+    shared = any(one.use.was_shared for one in found.gpus)
+    mine = f", {percent(own)} its own" if shared and own is not None else ""
+    return f"load {percent(found.gpu_load_percent)} ({kind}{mine})"
+
+
+def percent(value: float) -> str:
+    """Return a percentage with at most two digits that say something."""
+    return f"{value:.1f} %" if 0 < value < 9.95 else f"{value:.0f} %"
+
+
+def idle(found: JobFigures) -> str:
+    """Return for how long GPUs were idle: idle 12 min of 32 GPU-min; empty: never, or not known."""
+    if not found.gpu_idle_s or not found.gpu_measured_s or found.gpu_idle_s < LITTLE_S:
+        return ""
+    part = 100 * found.gpu_idle_s / found.gpu_measured_s
+    return f"idle {part:.0f} % ({gpu_time(found.gpu_idle_s)})"
+
+
+def gpu_time(seconds: float) -> str:
+    """Return GPU time: 40 GPU-s, 5 GPU-min, 3.2 GPU-h."""
+    if seconds < 119.5:
+        return f"{seconds:.0f} GPU-s"
+    return f"{seconds / 60:.0f} GPU-min" if seconds < 7200 else f"{seconds / 3600:.1f} GPU-h"
+
+
+def joules(value: float, like: float = 0.0) -> str:
+    """Return energy in a readable unit: 512 J, 5.1 kJ, 1.20 kWh. `like`: an energy beside it, whose unit it gets."""
+    largest = max(value, like)
+    if largest < 1000:
+        return f"{value:.0f} J"
+    return f"{value / 1000:.1f} kJ" if largest < 1e6 else f"{value / 3.6e6:.2f} kWh"
+
+
+def energy(found: JobFigures) -> str:
+    """Return the energy of its GPUs, how it was divided, and what was nobody's; empty: not known."""
+    if found.energy_j is None:
+        return ""
+    if found.by.get("energy_j") == "sacct":
+        return f"{joules(found.energy_j)}, of its nodes or GPUs as Slurm counts it"
+    like = found.device_j or 0.0
+    said = joules(found.energy_j, like)
+    if like:
+        said += f" of the {joules(like)} of its GPUs"
+    if found.unattributed_j:
+        said += f"; {joules(found.unattributed_j, like)} is nobody's"
+    return said
+
+
+def cpu(found: JobFigures) -> str:
+    """Return the CPU time: 3.2 of 16 CPUs (20 %), waited 5 s for a CPU; empty: not known."""
+    part = found.cpu_percent
+    if part is None or not found.cpus:
+        return "" if found.cpu_s is None else f"{span_text(found.cpu_s)} of CPU time"
+    said = f"{cores(part * found.cpus / 100)} of {counted(found.cpus, 'CPU')} ({percent(part)})"
+    waits = waiting(found)
+    return f"{said}; {waits}" if waits else said
+
+
+def cores(number: float) -> str:
+    """Return a mean number of busy CPUs."""
+    return f"{number:.2f}" if number < 0.995 else f"{number:.1f}"
+
+
+def waiting(found: JobFigures) -> str:
+    """Return for how long processes waited: for a CPU 5 s, for storage 2 s; empty: hardly, or not known."""
+    parts = [
+        f"for {what} {span_text(seconds)}"
+        for what, seconds in (("a CPU", found.cpu_wait_s), ("storage", found.io_wait_s))
+        if seconds is not None and seconds >= LITTLE_S
+    ]
+    return f"waited {', '.join(parts)}" if parts else ""
+
+
+def memory(found: JobFigures) -> str:
+    """Return host memory: peak 12.0 GiB of 64.0 GiB; empty: not known."""
+    if found.memory_peak_mib is None:
+        return ""
+    whose = " (of one task)" if found.by.get("memory_peak_mib") == "sacct" else ""
+    limit = "" if not found.memory_limit_mib else f" of {size(found.memory_limit_mib)}"
+    kills = found.memory_kills or 0
+    said = f"peak {size(found.memory_peak_mib)}{whose}{limit}"
+    return f"{said}; the kernel killed {counted(kills, 'process')}: memory was full" if kills else said
+
+
+def size(mib: float) -> str:
+    """Return a size in MiB below 1 GiB, else in GiB."""
+    return f"{mib:.0f} MiB" if mib < 1024 else gib_text(mib)
+
+
+def tasks(report: JobReport) -> str:
+    """Return the counts of a run's attempts by outcome: 58 done, 2 gpu memory; empty: no run."""
+    if not report.tasks:
+        return ""
+    last: dict[int, str] = {}
+    for one in report.tasks:
+        last[one.task] = one.outcome
+    counts = Counter(outcome for outcome in last.values() if outcome)
+    if not counts:
+        return ""
+    whole = report.run_tasks if report.run_tasks is not None else len(last)
+    again = len(report.tasks) - len(last)
+    retried = f"; {counted(again, 'further attempt')}" if again else ""
+    left = whole - len(last)
+    open_ones = f", {left} not ended" if left > 0 and not report.tasks_left_out else ""
+    return f"{', '.join(f'{number} {what}' for what, number in counts.most_common())} of {whole}{open_ones}{retried}"
+
+
+def sources(found: JobFigures) -> str:
+    """Return who measured: the node's agent, Slurm's accounts."""
+    return ", ".join(SOURCES[one] for one in found.sources)
