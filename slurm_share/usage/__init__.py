@@ -6,7 +6,7 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from . import files
+    from . import comment, files
     from .records import (
         POINTS,
         VERSION,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __getattr__, __all__ = exports(
     __name__,
-    modules=("files", "rules.energy"),
+    modules=("comment", "files", "rules.energy"),
     names={
         "records": [
             *("POINTS", "VERSION", "EnergyRule", "EnergyUse", "GpuEnergy", "GpuSeries", "GpuUse", "JobUse", "Source"),
