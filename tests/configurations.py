@@ -14,9 +14,10 @@ PAGE = Path(__file__).resolve().parents[1] / "packaging/docs/does-it-fit.md"
 HEAD = """\
 # Does my slurm.conf fit
 
-Find the lines of your Slurm here before you install. `yes`: shared jobs are right. `no`: change the line, or share only
-where it does not hold; the last column names the check of doctor that says so. `refused`: the job gets a sentence, and
-nothing runs wrongly. Ordinary jobs are the same in all of them. `slurm-share doctor` looks for the same.
+For administrators, before they install: find the lines of your Slurm here. `yes`: shared jobs are right. `no`: change
+the line, or share only where it does not hold; the last column names the check of doctor that says so. `refused`: the
+job gets a sentence, and nothing runs wrongly. Ordinary jobs are the same in all of them. `slurm-share doctor` looks for
+the same.
 
 Made by `tests/configurations.py` from the records that `tests/cluster/test_configurations.py` runs on one real
 cluster with simulated GPUs. (1): another test shows it. (2): tried by hand, no test repeats it. (3): read in Slurm's

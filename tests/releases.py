@@ -30,6 +30,8 @@ CHECKS = {
 HEAD = """\
 # Releases of Slurm, and the ways in which sites set it up
 
+For administrators who want to know what was tested on their Slurm.
+
 Made by `tests/releases.sh` from what ran on real daemons, simulated GPUs. A cell names the releases on which the check
 passed, at the second attempt at the latest (three clusters at a time, then what failed alone); a release with `!`
 failed, one with `?` was not run. The checks are in `tests/cluster/test_matrix.py`. The row of cgroup v2 comes from a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection
 from typing import Any
@@ -15,9 +16,9 @@ _WHOLE: Any = {"break_long_words": False, "break_on_hyphens": False}
 HEAD = """\
 # slurm-share doctor
 
-Printed by `slurm-share doctor --explain`: every check, what is true on a healthy host, the consequences if it is not,
-and the remedy. Doctor runs on controllers, login and compute nodes. It changes nothing, except with `--fix`, which
-changes only what is slurm-share's own. `slurm-share doctor --help` shows the options.
+For administrators. Printed by `slurm-share doctor --explain`: every check, what is true on a healthy host, the
+consequences if it is not, and the remedy. Doctor runs on controllers, login and compute nodes. It changes nothing,
+except with `--fix`, which changes only what is slurm-share's own. `slurm-share doctor --help` shows the options.
 
 | outcome | |
 |---|---|
@@ -78,7 +79,10 @@ def page(only: Collection[str] = ()) -> str:
     """Return the page with all checks by topic, or with those named in `only`."""
     if only:
         return "\n".join(_described(check) for check in ALL if check.name in only)
-    parts = [HEAD]
+    topics = "".join(
+        f"* [{theme}](#{re.sub(r'[^a-z ]', '', theme.lower()).replace(' ', '-')})\n" for theme, _ in THEMES
+    )
+    parts = [HEAD, f"The checks by topic:\n\n{topics}"]
     for theme, checks in THEMES:
         parts += [f"## {theme}\n", *(_described(check) for check in checks)]
     rows = (f"| {row} | {', '.join(names)} |\n" for row, names in FORESEES.items())

@@ -25,6 +25,12 @@ def test_every_test_that_a_page_quotes_exists(page: Path) -> None:
     assert set(re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8"))) <= NAMES
 
 
+def test_the_readme_is_read_in_two_minutes() -> None:
+    text = (CHECKOUT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 70
+    assert len(re.findall(r"(?<!!)\[[^\]]+\]\(", text)) <= 16
+
+
 def test_every_row_of_the_failure_modes_has_a_test_named_after_it() -> None:
     rows = re.findall(r"^\| (\d+) \|.*", (DOCS / "failure-modes.md").read_text(encoding="utf-8"), re.MULTILINE)
     numbered = {int(n) for name in NAMES for n in re.findall(r"(?:^test_rows?_|_and_)(\d\d)(?=_)", name)}
