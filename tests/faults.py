@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,27 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "tests/faults.toml"
+PAGE = ROOT / "packaging/docs/maintain.md"
+BLOCK = re.compile(r"(<!-- invariants -->\n).*?(\n<!-- end -->)", re.DOTALL)
+"""The part of the page that is made from the table."""
+INVARIANTS = {
+    "node": "No node is drained, and slurmd and slurmctld start, whatever a user does",
+    "data": "A user reads and changes nothing of another user's, and root nothing through a user's names",
+    "foreign": "No signal, stop or removal reaches anything but what it is meant for",
+    "gpu": "Two users are never on one GPU, and a job uses only GPUs that Slurm gave it",
+    "once": "A slot, a claim or a call is given once, and nothing runs twice",
+    "results": "No result line, task or saved work is lost, and nothing counts as done that is not",
+    "asked": "A job shares as it asked and as the site allows, or ends with a sentence",
+    "memory": "No memory is booked twice, and a size that was too small grows",
+    "gone": "What a job leaves on a node goes, and keeps nobody waiting",
+    "input": "What users write is read strictly, in bounded time and memory",
+    "figures": "No figure, advice or history says what was not measured",
+    "pays": "Tasks wait or make way only where that pays",
+}
+"""Word of a fault's `keeps` -> the invariant. The first ones come first: where two of them conflict, the earlier one
+holds."""
+SHOWN = 4
+"""Faults of an invariant that the maintainer's page names, each of another file of the product."""
 HANG_S = 300
 """Time limit of one test with a fault planted, in seconds. A test that reaches it counts as failed."""
 PYTEST_S = 600.0
@@ -33,6 +55,7 @@ class Fault:
     """A fault: one line of tests/faults.toml."""
 
     what: str
+    keeps: str
     file: str
     old: str
     new: str
@@ -48,13 +71,30 @@ def parse(text: str) -> tuple[Fault, ...]:
     """Read the table. Raises ValueError for one that has the same fault twice or lacks something."""
     faults = []
     for number, one in enumerate(tomllib.loads(text)["fault"], start=1):
-        if set(one) != {"what", "file", "old", "new", "tests"} or not one["tests"] or one["old"] == one["new"]:
-            raise ValueError(f"fault {number} ({one.get('what')}) wants what, file, old, new and tests")
-        faults.append(Fault(one["what"], one["file"], one["old"], one["new"], tuple(one["tests"])))
+        if set(one) != {"what", "keeps", "file", "old", "new", "tests"} or not one["tests"] or one["old"] == one["new"]:
+            raise ValueError(f"fault {number} ({one.get('what')}) wants what, keeps, file, old, new and tests")
+        if one["keeps"] not in INVARIANTS:
+            raise ValueError(f"fault {number} ({one['what']}): keeps is one of {', '.join(INVARIANTS)}")
+        faults.append(Fault(one["what"], one["keeps"], one["file"], one["old"], one["new"], tuple(one["tests"])))
     for key in ([one.what for one in faults], [(one.file, one.old, one.new) for one in faults]):
         if twice := [one for one in key if key.count(one) > 1]:
             raise ValueError(f"more than once: {twice[0]}")
     return tuple(faults)
+
+
+def invariants(faults: Sequence[Fault], shown: int | None = None) -> str:
+    """Return the invariants in their order as a table in Markdown: what would be wrong, and the test that notices it.
+    `shown`: only so many faults of each, of unlike files; None: all."""
+    lines = ["| what would be wrong | test that notices it |", "|---|---|"]
+    for number, (word, sentence) in enumerate(INVARIANTS.items(), start=1):
+        own = [one for one in faults if one.keeps == word]
+        files = [one.file for one in own]
+        unlike = [one for at, one in enumerate(own) if files.index(one.file) == at]
+        lines.append(f"| **{number}. {sentence}** | {len(own)} faults |")
+        for one in own if shown is None else unlike[:shown]:
+            file, _, name = one.tests[0].partition("::")
+            lines.append(f"| {one.what} | `{name.partition('[')[0] or file}` |")
+    return "\n".join(lines)
 
 
 def problem(fault: Fault, root: Path) -> str | None:
@@ -163,10 +203,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests/faults.sh", description=__doc__.splitlines()[0])
     parser.add_argument("--only", metavar="TEXT", default="", help="faults with this in their name or file")
     parser.add_argument("--check", action="store_true", help="only see whether the table fits the product")
+    parser.add_argument("--invariants", action="store_true", help="only print what the faults break, by importance")
+    parser.add_argument("--page", action="store_true", help="only compare maintain.md with the table")
+    parser.add_argument("--write", action="store_true", help="with --page: write them there")
     args = parser.parse_args()
     faults = [one for one in parse(TABLE.read_text()) if args.only in one.what or args.only in one.file]
     if not faults:
         parser.error(f"no fault has {args.only!r} in its name or file")
+    if args.invariants:
+        print(invariants(faults))
+        return 0
+    if args.page:
+        text = PAGE.read_text()
+        new = BLOCK.sub(lambda found: f"{found[1]}{invariants(faults, SHOWN)}{found[2]}", text)
+        if args.write:
+            PAGE.write_text(new)
+        return 0 if args.write or new == text else 1
     misfits = [(one, why) for one in faults if (why := problem(one, ROOT)) is not None]
     for one, why in misfits:
         print(f"ERROR: {one.what}: {why}")

@@ -15,6 +15,7 @@ from localcluster import Cluster
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("documents")]
 
 EXCUSED = {
+    r"maintain\.md: .*": "says by symptom which command to use; the pages of these commands show them",
     r"request-forms\.md: .*": "tests/cluster/test_request_forms.py runs each row and writes what Slurm makes of it",
     r"tools\.md: .*": "needs tools from PyPI: test_tools.py does what the page shows",
     r"slurm-prolog-environment\.md: (SLURM_CONF=|salloc ).*": (
@@ -23,7 +24,7 @@ EXCUSED = {
     r".*: (packaging/build\.sh( .*)?|apt (install|remove) .*|slurm-share-plugin .*)": (
         "of the packages: test_install_page.py runs them as written in clean roots, test_packages.py builds"
     ),
-    r".*: (packaging/(demo|screenshots)\.sh|packaging/demo/cluster .*)": (
+    r".*: (packaging/(demo|screenshots|release)\.sh.*|packaging/demo/cluster .*)": (
         "is of a checkout, not of a cluster; these tests run in what it brings up"
     ),
     r".*: (tests/\S+\.sh( .*)?|\.venv/bin/(pytest|python) .*)": (

@@ -113,9 +113,9 @@ def launch_node(
                 watchdog=_start_watchdog(run, node, table, say),
                 script=script,
             )
-            return _guard_loop(shared, settings)
+            return _guard_loop(shared, settings, received)
         finally:
-            for problem in nodes.release(node):
+            for problem in nodes.release(node, is_told_to_end=not received.isdisjoint(STOPS)):
                 say(problem)
             while signal.sigtimedwait(COMMAND_SIGNALS, 0) is not None:
                 pass  # drop signals that came after the end of the loop
@@ -135,8 +135,9 @@ def _start_watchdog(run: Run, node: Node, table: Table, say: Callable[[str], Non
     return pipe
 
 
-def _guard_loop(shared: LauncherState, settings: Settings) -> int:
-    """Fork the loop, wait for its end, and clean up after it; return the exit code of the launcher."""
+def _guard_loop(shared: LauncherState, settings: Settings, received: set[int]) -> int:
+    """Fork the loop, wait for its end, and clean up after it; return the exit code of the launcher. Signals that came
+    meanwhile are added to `received`."""
     task_process.become_subreaper()
     guard = os.getpid()
     try:
@@ -147,7 +148,8 @@ def _guard_loop(shared: LauncherState, settings: Settings) -> int:
     if pid == 0:
         _exit_with(lambda: _run_loop(shared, settings, guard))
     next_jobs: list[int] = []
-    status, received = _watch(pid, lambda signo: next_jobs.extend(_submit_next(shared, signo)))
+    status, came = _watch(pid, lambda signo: next_jobs.extend(_submit_next(shared, signo)))
+    received |= came
     if status not in (0, 1):
         status = _take_over(shared, status)
         mark(shared.folder / run_folder.QUEUE / shared.node.job, shared.node)

@@ -133,10 +133,10 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
     return replace(node, gpu_slots=slots, gpu_facts=facts, bookings=bookings, notes=(*node.notes, *notes))
 
 
-def release(node: Node) -> tuple[str, ...]:
+def release(node: Node, *, is_told_to_end: bool = False) -> tuple[str, ...]:
     """End the daemons, release slots and bookings, remove the launcher's folder and the key of ranks; return problems.
 
-    May be called twice.
+    May be called twice. `is_told_to_end`: the job ends, and Slurm kills what is left of it soon.
     """
     if node.rendezvous_folder is not None and node.index == 0:  # the node that ends last
         run_folder.remove_key(node.rendezvous_folder)
@@ -146,7 +146,7 @@ def release(node: Node) -> tuple[str, ...]:
         node.live.close()
     if node.leases is not None:
         node.leases.close()
-    return slot_assignment.release(node.own)
+    return slot_assignment.release(node.own, slot_assignment.LAST_STOP_S if is_told_to_end else slot_assignment.STOP_S)
 
 
 def no_progress_text(node: str) -> str:

@@ -44,7 +44,9 @@ START_S = 20.0
 persistence mode."""
 
 STOP_S = 10.0
-"""Most seconds to stop all daemons with their clients and servers: less than Slurm's KillWait (30 s)."""
+"""Most seconds to stop all daemons with their clients and servers."""
+LAST_STOP_S = 4.0
+"""The same where the job is to end: after the tasks' GRACE_S (loop.py) less than Slurm's KillWait (30 s) is left."""
 
 
 class LauncherJob(Struct, frozen=True, kw_only=True):
@@ -300,9 +302,9 @@ def own_host(paths: Paths, settings: Settings, here: LauncherJob) -> Host:
     return Host(paths=paths, settings=settings, own_folder=paths.tmp / name)
 
 
-def release(own: BackendGpus | None) -> tuple[str, ...]:
+def release(own: BackendGpus | None, within_s: float = STOP_S) -> tuple[str, ...]:
     """End the daemons of this launcher; return the problems as sentences."""
     if own is None:
         return ()
     leftovers = Leftovers(known=frozenset((os.getuid(), gpu) for gpu in own.gpus))
-    return registry.get(own.backend).clean_up(own.host, leftovers, Deadline.after(STOP_S)).problems
+    return registry.get(own.backend).clean_up(own.host, leftovers, Deadline.after(within_s)).problems

@@ -89,6 +89,8 @@ def daemons(monkeypatch):
         broken: tuple[str, ...] = ()
         started: tuple[str, ...] = ()
         stopped: tuple[str, ...] = ()
+        had_s = 0.0
+        """Seconds that the last ones had to stop."""
 
         def start_many(self, places, deadline, *, replace):
             self.started = tuple(place.pipe for place in places)
@@ -101,6 +103,7 @@ def daemons(monkeypatch):
             )
 
         def stop_many(self, places, deadline):
+            self.had_s = deadline.left()
             self.stopped += tuple(place.pipe for place in places)
             return tuple(MpsStopped(one, "quit", (), (), 0.1) for one in places)
 
@@ -269,6 +272,13 @@ def test_daemons_of_our_own(prepare, daemons, paths):
     assert daemons.stopped == daemons.started
     assert not above.exists()
     assert node.release(made) == ()
+
+
+@pytest.mark.parametrize("is_told_to_end", [False, True])
+def test_daemons_of_a_job_that_is_to_end_stop_before_slurm_kills_the_launcher(prepare, daemons, is_told_to_end):
+    made = prepare(triple_run(1, 4), TWO, MPS)
+    assert node.release(made, is_told_to_end=is_told_to_end) == ()
+    assert (daemons.had_s <= slot_assignment.LAST_STOP_S) is is_told_to_end
 
 
 def test_a_share_that_was_written_caps(prepare, daemons):
