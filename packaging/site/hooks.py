@@ -64,6 +64,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Return a page with the links, fences and cells that the site's Markdown understands."""
+    if page.file.src_uri == "index.md":
+        page.meta["hide"] = ["navigation", "toc"]
     if page.file.generated_by is None:
         markdown = manual.with_links(markdown, manual.DOCS / page.file.src_uri)
         markdown = _links_within(markdown, files)

@@ -81,12 +81,24 @@ class Executor(concurrent.futures.Executor):
     ) -> None:
         """Start the workers.
 
-        triple: [nodes, workers on each, threads of each], [nodes, workers], or the number of workers on one node.
-        share: as after `llsub --share-gpu` (mem=8G). pack: each worker is a packed task with `gpu_mem`. gpu_mem,
-        timeout (seconds), retries: of each call, unless `with_options` says otherwise. local: without Slurm, on this
-        machine. folder: with `local`, the run's folder; None: a temporary one (a run of Slurm is LLSUB.<n> in the
-        working folder). name, partition, time, options: of the job, as of llsub. initializer, initargs: what each
-        worker process runs first. max_workers: instead of `triple`.
+        Args:
+            triple: [nodes, workers on each, threads of each], [nodes, workers], or the number of workers on one node.
+            share: As after `llsub --share-gpu`, such as "mem=8G".
+            pack: Each worker is a packed task with `gpu_mem`: on a GPU with room for it.
+            gpu_mem: GPU memory of each call, such as "6G", unless `with_options` says otherwise.
+            timeout: Time limit of each call in seconds, unless `with_options` says otherwise.
+            retries: Further tries of a call that raised, took too long or lost its process, unless `with_options` says
+                otherwise.
+            folder: With `local`, the run's folder; None: a temporary one. A run of Slurm is LLSUB.<n> in the working
+                folder.
+            local: Without Slurm, on this machine.
+            name: Name of the job.
+            partition: Partition of the job.
+            time: Time limit of the job, such as "4:00:00".
+            options: Further options of the job, as for sbatch.
+            initializer: What each worker process calls first.
+            initargs: Arguments of the initializer.
+            max_workers: Number of workers on one node, instead of `triple`.
 
         Raises ValueError and TypeError for wrong arguments, ImportError without cloudpickle, SubmissionFailed, OSError.
         """
@@ -141,7 +153,7 @@ class Executor(concurrent.futures.Executor):
 
     @property
     def folder(self) -> str:
-        """The run's folder."""
+        """Folder of the run, for `attach` and the commands of llsub."""
         return str(Path(self._exchange.folder).parent)
 
     @property
@@ -183,7 +195,13 @@ class Executor(concurrent.futures.Executor):
     ) -> Iterator[T]:
         """Return an iterator over `fn` of each item, in their order, as ProcessPoolExecutor.map does.
 
-        chunksize: items of one call. buffersize: most calls whose results have not been taken; None: no limit.
+        Args:
+            fn: Function of one item of each of the iterables.
+            iterables: The items.
+            timeout: Seconds from now until the last result has to be there; None: no limit.
+            chunksize: Items of one call.
+            buffersize: Most calls whose results have not been taken; None: no limit.
+
         Raises ValueError and TypeError; TimeoutError from the iterator.
         """
         return _map(self._submit, self._encoded, fn, iterables, timeout, chunksize, buffersize)
@@ -210,7 +228,9 @@ class Executor(concurrent.futures.Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no further calls, and free the workers when all are done.
 
-        wait: until then. cancel_futures: those that no node has begun do not run.
+        Args:
+            wait: Wait until then.
+            cancel_futures: Calls that no node has begun do not run.
         """
         exchange = self._exchange
         if os.getpid() != exchange.pid:

@@ -1,6 +1,4 @@
-"""The errors that a call or an executor may raise, beside the exceptions of the user's own functions.
-
-::
+"""The errors that a call or an executor may raise, beside the exceptions of the user's own functions:
 
     ExecutorError(RuntimeError)
         WorkerLost                              the process that ran this call ended

@@ -15,8 +15,13 @@ def gpu_executor(
 ) -> HighThroughputExecutor:
     """Return a HighThroughputExecutor whose blocks are Slurm jobs with one worker in each slot.
 
-    share: as after `--share-gpu`: the number of workers on each GPU, or for example "4,mem=8G". gpus: on each node of a
-    block. nodes: of a block. provider: further arguments of SlurmProvider. The rest goes to HighThroughputExecutor.
+    Args:
+        share: As after `--share-gpu`: the number of workers on each GPU, or for example "4,mem=8G".
+        gpus: GPUs on each node of a block.
+        nodes: Nodes of a block.
+        provider: Further arguments of SlurmProvider.
+        arguments: Further arguments of HighThroughputExecutor.
+
     Raises ValueError.
 
     srun starts one pool in each slot, with one worker. So a worker has the slot's GPU, memory cap and cores, and

@@ -46,6 +46,16 @@ class ExecutorSettings(ExecutorSettingsBase):
     """Options `--slurm-share-*` of Snakemake: arguments of `slurm_share.Executor`.
 
     Snakemake reads the annotations as types of arguments, so they are `Optional`.
+
+    Args:
+        triple: Nodes, slots on each[, threads of each], such as 1,8.
+        share: As after `llsub --share-gpu`, such as mem=8G.
+        gpu_mem: GPU memory of a job without the resource gpu_mem, such as 6G.
+        pack: Choose the GPU of each job when it starts, as `llsub --pack` does.
+        partition: Partition of the Slurm job.
+        time: Time limit of the Slurm job, such as 4:00:00.
+        options: Further options, as for sbatch.
+        local: Without Slurm, on this machine.
     """
 
     triple: Optional[str] = field(

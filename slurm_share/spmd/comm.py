@@ -38,8 +38,11 @@ class Status:
 
     def __init__(self) -> None:
         self.source: int = ANY_SOURCE
+        """Rank that sent the message."""
         self.tag: Tag | None = None
+        """Tag of the message."""
         self.count = 0
+        """Size of the message in bytes."""
 
     def take(self, envelope: Envelope) -> None:
         """Copy the description from an envelope."""
@@ -216,7 +219,10 @@ class Comm:
             status.take(envelope)
         return envelope is not None
 
-    Probe, Iprobe = probe, iprobe
+    Probe = probe
+    """mpi4py's name of `probe`."""
+    Iprobe = iprobe
+    """mpi4py's name of `iprobe`."""
 
     def waiting(self) -> tuple[Envelope, ...]:
         """Return the descriptions of all messages that have not been received, in the order of arrival."""
@@ -229,6 +235,7 @@ class Comm:
         collectives.barrier(self.group)
 
     Barrier = barrier
+    """mpi4py's name of `barrier`."""
 
     def bcast(self, obj: Any = None, root: int = 0) -> Any:
         """Return the root's object on every rank."""
@@ -303,6 +310,7 @@ class Comm:
         os._exit(int(code) & 0xFF or 1)
 
     Abort = abort
+    """mpi4py's name of `abort`."""
 
     # Checks of arguments
 

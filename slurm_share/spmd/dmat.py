@@ -31,8 +31,11 @@ class Dmat(NDArrayOperatorsMixin):
     def __init__(self, shape: Sequence[int], map: Map, local: NDArray[Any], comm: Comm | None = None) -> None:
         """`comm`: None means COMM_WORLD. Raises UsageError if `local` has not the shape that the map requires."""
         self.comm = COMM_WORLD if comm is None else comm
+        """Communicator of the ranks."""
         self.shape: tuple[int, ...] = checked_shape(shape, map)
+        """Shape of the whole array."""
         self.map = map
+        """How it is distributed."""
         if max(map.ranks) >= self.comm.size:
             raise UsageError(
                 f"the map names rank {max(map.ranks)}, and the run has {self.comm.size} ranks, counted from 0: {map!r}"
@@ -86,6 +89,7 @@ class Dmat(NDArrayOperatorsMixin):
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return len(self.shape)
 
     @property

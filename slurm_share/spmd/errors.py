@@ -1,22 +1,22 @@
-"""The errors of this package.
+"""The errors of this package:
 
-SpmdError
-  UsageError           the program makes an invalid request: a rank that does not exist, an unknown reduction
-    MapMismatch        the maps of two arrays differ; the message says to redistribute first
-    IndexOutOfRange    an index is outside the array; also an IndexError
-    NotContiguous      a buffer has gaps; also a ValueError
-    MessageMismatch    the message does not fit the buffer; it stays and can be received again
-    CollectiveMismatch ranks make different collective calls, or the same call with different arguments
-  ArrayFileError       a rank cannot write or read its part of a file
-  RunEnded             the run as a whole cannot go on
-    PeerEnded          a rank has ended, and another one waits for it
-    NodeLost           a node no longer answers
-    Deadlock           every rank waits, and no message is in transit
-    StartTimeout       some ranks have not started in time
-    Aborted            a rank called abort()
-  TransportError       a connection failed: wrong protocol version, invalid frame, failed authentication
-  NoRoom               there is no memory for a message; also a MemoryError
-  ReceiveTimeout       timeout_s passed; also a TimeoutError
+    SpmdError
+      UsageError           the program makes an invalid request: a rank that does not exist, an unknown reduction
+        MapMismatch        the maps of two arrays differ; the message says to redistribute first
+        IndexOutOfRange    an index is outside the array; also an IndexError
+        NotContiguous      a buffer has gaps; also a ValueError
+        MessageMismatch    the message does not fit the buffer; it stays and can be received again
+        CollectiveMismatch ranks make different collective calls, or the same call with different arguments
+      ArrayFileError       a rank cannot write or read its part of a file
+      RunEnded             the run as a whole cannot go on
+        PeerEnded          a rank has ended, and another one waits for it
+        NodeLost           a node no longer answers
+        Deadlock           every rank waits, and no message is in transit
+        StartTimeout       some ranks have not started in time
+        Aborted            a rank called abort()
+      TransportError       a connection failed: wrong protocol version, invalid frame, failed authentication
+      NoRoom               there is no memory for a message; also a MemoryError
+      ReceiveTimeout       timeout_s passed; also a TimeoutError
 
 Errors keep their fields; `__str__` makes the message. Standard library only.
 """

@@ -138,11 +138,15 @@ class Map:
     """
 
     grid: tuple[int, ...]
+    """Number of processes along each dimension."""
     dist: tuple[tuple[str, int], ...]
     """For each dimension ("b", 0), ("c", 0) or ("bc", k)."""
     ranks: tuple[int, ...]
+    """Ranks of the grid, in `order`."""
     overlap: tuple[int, ...]
+    """For each dimension, the number of elements of the right neighbour that each rank stores."""
     order: str
+    """"C": the ranks fill the grid rows first; "F": columns first."""
     axes: tuple[Axis, ...]
     """Distribution of each dimension."""
 
@@ -154,10 +158,16 @@ class Map:
         overlap: Sequence[int] | None = None,
         order: str = "C",
     ) -> None:
-        """`grid`: processes along each dimension; `ranks`: the ranks of the grid, in `order` (None: 0, 1, ...).
+        """Make a map.
 
-        `dist`: "b" block, "c" cyclic or ("bc", k) block-cyclic, one for all dimensions or a sequence, or pPython's
-        dictionaries. `overlap`: for each block dimension, the number of elements of the right neighbour to store.
+        Args:
+            grid: Processes along each dimension.
+            dist: "b" block, "c" cyclic or ("bc", k) block-cyclic, one for all dimensions or a sequence, or pPython's
+                dictionaries.
+            ranks: The ranks of the grid, in `order`; None: 0, 1, ...
+            overlap: For each block dimension, the number of elements of the right neighbour to store.
+            order: "C", rows first, or "F", columns first.
+
         Raises UsageError if the arguments do not match.
         """
         self.grid = _read_grid(grid)

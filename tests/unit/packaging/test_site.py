@@ -9,6 +9,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -111,20 +112,42 @@ def test_search_finds_pages_sections_and_the_python_interface(built: Path) -> No
     assert (built / "search/search_index.js").read_text(encoding="utf-8").startswith("var __index = {")  # for file://
 
 
-def test_a_docstring_of_each_public_name_is_shown(pages: dict[Path, Parts], built: Path) -> None:
+def test_the_python_interface_is_shown_and_every_member_has_a_docstring(pages: dict[Path, Parts]) -> None:
+    """A member without a docstring would be left out."""
     from slurm_share import executor, progress, spmd
 
     shown = set().union(*(parts.anchors for page, parts in pages.items() if page.parent.name == "api"))
-    constants = {"ANY_SOURCE", "ANY_TAG", "COMM_WORLD", "MAX", "MIN", "PROD", "SUM"}  # named in the text above
-    names = {f"executor.{name}" for name in executor.__all__} | {f"progress.{n}" for n in ("tick", "report", "result")}
-    names |= {f"spmd.{name}" for name in set(spmd.__all__) - constants}
-    ends = {
-        anchor.split(".", 1)[1].split(".")[0] + "." + anchor.rsplit(".", 1)[1]
-        for anchor in shown
-        if anchor.count(".") > 1
-    }
-    assert sorted(names - ends) == []
-    assert progress.__doc__
+    constants = {"ANY_SOURCE", "ANY_TAG", "COMM_WORLD", "MAX", "MIN", "PROD", "SUM"}  # named in the page's text
+    wanted = [getattr(executor, name) for name in executor.__all__]
+    wanted += [progress.tick, progress.report, progress.result]
+    wanted += [getattr(spmd, name) for name in spmd.__all__ if name not in constants]
+    assert [one.__qualname__ for one in wanted if f"{one.__module__}.{one.__qualname__}" not in shown] == []
+    hidden = {"take", "transport", "group"}  # of our own use
+    classes = [one for one in wanted if isinstance(one, type)]
+    members = {f"{one.__module__}.{one.__qualname__}.{name}" for one in classes for name in vars(one) if name[0] != "_"}
+    assert [name for name in sorted(members - shown) if name.rpartition(".")[2] not in hidden] == []
+
+
+@pytest.mark.parametrize("is_phone", [False, True], ids=["1280x800", "phone"])
+def test_the_site_opened_as_a_file_is_searched_and_walked_through(built: Path, chromium: Any, is_phone: bool) -> None:
+    width, height = (390, 844) if is_phone else (1280, 800)
+    doors = {"Users": "users", "Python": "python", "Administrators": "quickstart", "Maintainers": "architecture"}
+    with chromium.page((built / "index.html").as_uri(), width=width, height=height, phone=is_phone) as page:
+        assert page.run("[...document.images].every(one => one.naturalWidth > 0 && one.clientWidth > 300)")
+        page.press("s")
+        page.wait("document.activeElement.matches('.md-search__input')")
+        page.press(*"preemption")
+        page.wait("document.querySelector('.md-search-result__item a[href*=\"long-runs.html\"]') !== null")
+        for door, name in doors.items():
+            page.go((built / "index.html").as_uri())
+            page.run(
+                f"[...document.querySelectorAll('.md-tabs__link, .md-nav__link')].find(one => "
+                f"one.href && one.textContent.trim() == '{door}').click()"
+            )
+            page.wait(f"location.pathname.endsWith('/{name}.html') && document.readyState == 'complete'")
+            assert page.run("document.documentElement.scrollWidth <= innerWidth"), door
+        assert page.errors == []
+        assert {urlsplit(answer["url"]).scheme for answer in page.answers} <= {"file", "data", "blob"}
 
 
 def test_the_glossary_has_its_words_and_each_is_explained_in_a_sentence() -> None:
