@@ -7,7 +7,7 @@ from ..core.lazy import exports
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
     from . import columns, options, recording, snapshot, text
-    from .agent import client, service, tls
+    from .agent import callers, client, service, tls
     from .agent.client import usage_of
     from .agent.watcher import NodeWatcher, this_node
     from .columns import advice_columns, gpu_columns, job_columns, job_request, node_columns, process_columns
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .output.notes import View, is_color_wanted
     from .rules import choice, figures, flags, idle, rates, sums, thresholds, windows
     from .rules.advice import evidence
-    from .rules.advice.advise import advise_all
+    from .rules.advice.advise import advise_all, advise_nodes
     from .rules.figures import percent
     from .rules.gpu_rows import GpuRow, ProcessRow, SlotRow, gpu_rows, process_rows, slot_rows
     from .rules.job_rows import JobRow, UserRow, elements_of, job_row, job_rows, nodes_of, user_rows
@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 __getattr__, __all__ = exports(
     __name__,
     modules=[
-        *("agent.client", "agent.service", "agent.tls", "columns", "columns.advice_columns", "columns.gpu_columns"),
+        *("agent.callers", "agent.client", "agent.service", "agent.tls", "columns", "columns.advice_columns"),
+        "columns.gpu_columns",
         *("columns.job_columns", "columns.job_request", "columns.node_columns", "columns.process_columns", "options"),
         *("output.notes", "output.plain", "output.table", "output.values", "recording", "rules.advice.evidence"),
         *("rules.sums", "rules.windows"),
@@ -46,7 +47,7 @@ __getattr__, __all__ = exports(
         "agent.watcher": ["NodeWatcher", "this_node"],
         "columns.base": ["BARS_GO", "Column", "Row", "Unit", "Value"],
         "output.notes": ["View", "is_color_wanted"],
-        "rules.advice.advise": ["advise_all"],
+        "rules.advice.advise": ["advise_all", "advise_nodes"],
         "rules.figures": ["percent"],
         "rules.gpu_rows": ["GpuRow", "ProcessRow", "SlotRow", "gpu_rows", "process_rows", "slot_rows"],
         "rules.job_rows": ["JobRow", "UserRow", "elements_of", "job_row", "job_rows", "nodes_of", "user_rows"],

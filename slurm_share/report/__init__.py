@@ -6,6 +6,16 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from . import records, short_text
+    from . import asking, page, rows, short_text, sources, tables, text, weeks
+    from .records import JobFigures, JobReport
+    from .rules import figures, next_time
+    from .rules.next_time import NextTime
 
-__getattr__, __all__ = exports(__name__, modules=["records", "short_text"])
+__getattr__, __all__ = exports(
+    __name__,
+    modules=[
+        *("asking", "page", "rows", "rules.figures", "rules.next_time", "short_text", "sources", "tables", "text"),
+        "weeks",
+    ],
+    names={"records": ["JobFigures", "JobReport"], "rules.next_time": ["NextTime"]},
+)

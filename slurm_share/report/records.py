@@ -29,6 +29,8 @@ class JobReport(Struct, frozen=True, kw_only=True):
     """Attempts that are not in `tasks` because there are too many."""
     run: str = ""
     """Name of the run's folder; empty: no run of llsub, or its folder is not known."""
+    script: str = ""
+    """Path of the script of the run's job, which is in its folder; empty: no run."""
     run_tasks: Count | None = None
     """Tasks of the run, ended or not."""
     triple: str = ""

@@ -27,18 +27,6 @@ FIELDS = (
     "SystemComment",
 )  # fmt: skip
 """Fields of sacct, which 24.11 and 26.05 both have."""
-ENDED_BADLY = {
-    "TIMEOUT": "its time limit ended it",
-    "OUT_OF_MEMORY": "it ran out of host memory, and the kernel killed a process of it",
-    "NODE_FAIL": "a node of it failed",
-    "CANCELLED": "it was cancelled",
-    "PREEMPTED": "another job preempted it",
-    "BOOT_FAIL": "a node of it did not boot",
-    "DEADLINE": "its deadline ended it",
-    "FAILED": "it failed",
-    "REQUEUED": "it was requeued",
-}
-"""State of a job that did not complete -> the clause about it."""
 
 
 class AccountedJob(Struct, frozen=True, gc=False, kw_only=True):
@@ -111,18 +99,19 @@ class AccountedJob(Struct, frozen=True, gc=False, kw_only=True):
 def argv(
     delimiter: str,
     *,
-    jobs: Sequence[int] = (),
+    jobs: Sequence[str] = (),
     user: str = "",
     everybody: bool = False,
     since: float | None = None,
     until: float | None = None,
     steps: bool = True,
 ) -> list[str]:
-    """Return the command for these jobs, or for the jobs of `user` that ran between two moments (Unix time)."""
+    """Return the command for these jobs (4711, 4711_3, 4711+1), or for the jobs of `user` that ran between two moments
+    (Unix time)."""
     found = ["sacct", "--duplicates", "--noheader", "--parsable", f"--delimiter={delimiter}"]
     found += [f"--format={','.join(FIELDS)}"]
     if jobs:
-        return [*found, f"--jobs={','.join(map(str, jobs))}"]
+        return [*found, f"--jobs={','.join(jobs)}"]
     found += ["--allusers"] if everybody else [f"--user={user}"]
     found += [] if since is None else [f"--starttime={_written(since)}"]
     found += [] if until is None else [f"--endtime={_written(until)}"]
@@ -138,7 +127,7 @@ def _written(moment: float) -> str:
 
 def read(
     *,
-    jobs: Sequence[int] = (),
+    jobs: Sequence[str] = (),
     user: str = "",
     everybody: bool = False,
     since: float | None = None,

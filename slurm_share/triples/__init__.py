@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .map_planning import MapPlan, plan_map
     from .pack_explain import DryRun, explain_groups, explain_task
     from .rates_file import read_rates
-    from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, TASKS_MAX, Run, Triple
+    from .records import DISTRIBUTIONS, ENV_RANK, ENV_TASK, TASKS_MAX, Ended, Run, Triple
     from .rules import (
         checkpoint,
         log_counts,
@@ -94,7 +94,7 @@ __getattr__, __all__ = exports(
         "map_planning": ["MapPlan", "plan_map"],
         "pack_explain": ["DryRun", "explain_groups", "explain_task"],
         "rates_file": ["read_rates"],
-        "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "TASKS_MAX", "Run", "Triple"],
+        "records": ["DISTRIBUTIONS", "ENV_RANK", "ENV_TASK", "TASKS_MAX", "Ended", "Run", "Triple"],
         "rules.mapreduce": ["Request"],
         "rules.pack_options": ["PackOptions"],
         "rules.progress": ["TaskCounts", "as_text"],

@@ -55,13 +55,13 @@ def test_what_a_shared_job_does_is_archived_once_and_reported(cluster: Cluster, 
     again = [ran(cluster, "archive", "--source", "local").stdout for _ in range(2)]
     assert any("0 lines added, 2 there already" in said for said in again), again
 
-    told = ran(cluster, "report", "--from", lines[-1][:10], "--json")
+    told = ran(cluster, "report", "--all", "--from", lines[-1][:10], "--json")
     assert told.returncode == 0, told.stderr
     report = json.loads(told.stdout)
     (alice,) = report["users"]
     assert (alice["user"], report["skipped_lines"]) == ("alice", 0)
     assert 0 < alice["gpu_hours"] <= 0.75
-    closed = cluster.as_user("alice", ["slurm-share", "report"], node="n2")
+    closed = cluster.as_user("alice", ["slurm-share", "report", "--all"], node="n2")
     assert (closed.returncode, closed.stdout) == (1, "")
     assert "root and the operators' group" in closed.stderr
 

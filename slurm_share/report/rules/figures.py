@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ...core.records import Reasons
 from ...slurm.accounts import AccountedJob
-from ...usage import EnergyRule, EnergyUse, GpuUse, JobUse, Sources
+from ...usage import EnergyRule, EnergyUse, GpuUse, JobUse, Sources, TaskUse
 from ..records import JobFigures, JobReport, NodeGpu
 
 EXACT: tuple[EnergyRule, ...] = get_args(EnergyRule)
@@ -80,6 +80,11 @@ def figures(report: JobReport) -> JobFigures:
         ),
         unknown=_reasons(report, measured),
     )
+
+
+def all_tasks(report: JobReport) -> tuple[TaskUse, ...]:
+    """Return the attempts at tasks of a run; of another job the tasks that somebody measured."""
+    return report.tasks or tuple(task for use in report.uses for task in use.tasks)
 
 
 def total(values: Iterable[float | None]) -> float | None:

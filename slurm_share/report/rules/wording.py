@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ...core.text import counted, gib_text, span_text
-from ...slurm.accounts import ENDED_BADLY, AccountedJob
+from ...slurm.accounts import AccountedJob
 from ..records import JobFigures, JobReport
 
 UNKNOWN = "unknown"
@@ -35,7 +35,7 @@ def outcome(report: JobReport, found: JobFigures) -> str:
     job = report.job
     name = f" ({job.name})" if job is not None and job.name else ""
     what = f"run {report.run}" if report.run else f"job {report.title}"
-    after = "" if found.elapsed_s is None else f" after {span_text(found.elapsed_s)}"
+    after = "" if found.elapsed_s is None else f"{' after' * (not report.runs)} {span_text(found.elapsed_s)}"
     limit = "" if found.limit_s is None or len(report.starts) > 1 else f" of {span_text(found.limit_s)}"
     return f"{what}{'' if report.run else name} {ended(report)}{after}{limit}"
 
@@ -44,12 +44,27 @@ def ended(report: JobReport) -> str:
     """Return how the last start ended, as a verb; "so far" for one that runs."""
     job = report.job
     if report.runs:
-        return "runs: so far,"
+        return "runs, so far"
     if job is None:
         return "ended"
+    states = Counter(_verb(one) for one in report.starts) if is_array(report) else Counter()
+    if len(states) > 1:
+        return ", ".join(f"{number} {verb}" for verb, number in states.most_common())
+    return _verb(job)
+
+
+def is_array(report: JobReport) -> bool:
+    """Return whether the report is of several elements of an array."""
+    return len({one.id for one in report.starts}) > 1 and any(one.array for one in report.starts)
+
+
+def _verb(job: AccountedJob) -> str:
     if job.state == "PENDING":
         return "waits"
-    return _VERBS.get(job.state, f"ended ({job.state})")
+    verb = _VERBS.get(job.state, f"ended ({job.state})")
+    if job.state == "FAILED" and (job.signal or job.exit_code):
+        verb += f" (signal {job.signal})" if job.signal else f" (exit code {job.exit_code})"
+    return verb
 
 
 _VERBS = {
@@ -64,18 +79,6 @@ _VERBS = {
     "REQUEUED": "was requeued",
     "BOOT_FAIL": "did not start: a node did not boot",
 }
-
-
-def why_ended(job: AccountedJob) -> str:
-    """Return the sentence about a job that did not complete; empty for one that did, or runs."""
-    if job.state not in ENDED_BADLY:
-        return ""
-    code = ""
-    if job.state == "FAILED" and job.signal:
-        code = f": signal {job.signal}"
-    elif job.state == "FAILED" and job.exit_code:
-        code = f": exit code {job.exit_code}"
-    return f"{ENDED_BADLY[job.state]}{code}"
 
 
 def gpu_load(found: JobFigures) -> str:

@@ -44,6 +44,40 @@ def of_sbatch(line: str, command: str, folder: str) -> Submission | None:
     return Submission(program="sbatch", arguments=tuple(rest), place=place, folder=folder)
 
 
+_MEMORY = frozenset({"mem", "mem-per-cpu", "mem-per-gpu"})
+_GPUS = frozenset({"gpus", "gpus-per-node", "gpus-per-task", "gres"})
+"""Options of which a submission has one: a new one takes the place of all of them."""
+
+
+def script_of(line: str) -> str:
+    """Return the script in a submit line of sbatch as it was written; empty: there is none."""
+    arguments = line.split(" ")
+    if not line.isprintable() or "" in arguments or posixpath.basename(arguments[0]) != "sbatch":
+        return ""
+    options = list(_options(arguments[1:]))
+    place = 1 + sum(len(option) for _, option in options)
+    # The command of --wrap, and a folder with --chdir, have lost what would tell where they end.
+    if place >= len(arguments) or any(name in ("wrap", "chdir") for name, _ in options):
+        return ""
+    return arguments[place]
+
+
+def with_options(line: str, added: Sequence[str]) -> list[str] | None:
+    """Return the words of a submit line of sbatch with further options (`--mem=4G`) in place of those that they
+    replace; None: it is not certain which words are options. The caller checks that `script_of` exists."""
+    if not script_of(line):
+        return None
+    arguments = line.split(" ")
+    place = 1 + sum(len(option) for _, option in _options(arguments[1:]))
+    names = {option[2:].partition("=")[0] for option in added}
+    names |= {one for kind in (_MEMORY, _GPUS) for one in kind if names & kind}
+    words = arguments[1:place]
+    if names & _GPUS and not any(name in _GPUS for name, _ in _options(words)):
+        return None  # the script asks for GPUs in a way of its own, which a second option would contradict
+    kept = without(words, names)
+    return None if kept is None else [posixpath.basename(arguments[0]), *kept, *added, *arguments[place:]]
+
+
 def of_llsub(arguments: Sequence[str], folder: str, tasks: str) -> Submission | None:
     """Return the submission of a call of llsub. `tasks`: file with what llsub read from its standard input."""
     before, _, _ = parted(arguments)

@@ -97,7 +97,7 @@ def test_a_week_is_told_the_worst_first(site, capsys):
     with open(site / "archive" / "2026-11-18.tsv", "a") as file:
         file.write("2026-11-18T23:45:00Z\tn1\tali")
     for _ in range(2):
-        assert main.main(["report", "--week", "2026-W47"]) == 0
+        assert main.main(["report", "--all", "--week", "2026-W47"]) == 0
         assert capsys.readouterr().out == GOLDEN
 
 
@@ -105,7 +105,7 @@ def test_a_message_is_drafted_for_those_who_lose_an_hour(site, capsys):
     week(site)
     folder = site / "messages"
     for _ in range(2):
-        assert main.main(["report", "--week", "2026-W47", "--drafts", str(folder)]) == 0
+        assert main.main(["report", "--all", "--week", "2026-W47", "--drafts", str(folder)]) == 0
     assert sorted(file.name for file in folder.iterdir()) == ["bob-2026-W47.txt", "carol-2026-W47.txt"]
     assert (folder / "carol-2026-W47.txt").read_text() == DRAFT
     assert "CPUs with a high load" in (folder / "bob-2026-W47.txt").read_text()
@@ -128,7 +128,7 @@ def test_a_rule_for_all_is_told_only_where_nothing_was_advised(site):
 
 def test_the_report_for_programs(site, capsys):
     week(site)
-    assert main.main(["report", "--from", "2026-11-16", "--to", "2026-11-16", "--user", "bob", "--json"]) == 0
+    assert main.main(["report", "--all", "--from", "2026-11-16", "--to", "2026-11-16", "--user", "bob", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["schema"], found["skipped_lines"], found["covered_h"]) == (1, 0, 24.0)
     (bob,) = found["users"]
@@ -137,7 +137,7 @@ def test_the_report_for_programs(site, capsys):
 
 def test_a_time_of_which_nothing_is_kept_says_what_there_is(site, capsys):
     week(site)
-    assert main.main(["report", "--week", "2026-W30"]) == 0
+    assert main.main(["report", "--all", "--week", "2026-W30"]) == 0
     told = capsys.readouterr()
     assert "nothing was recorded in this time" in told.out
     assert "the archive has 2026-11-16 to 2026-11-21" in told.err
@@ -154,7 +154,7 @@ def test_a_time_of_which_nothing_is_kept_says_what_there_is(site, capsys):
     ],
 )
 def test_what_cannot_be_reported_is_said(site, capsys, words, code, why):
-    assert main.main(["report", *words]) == code
+    assert main.main(["report", "--all", *words]) == code
     assert why in capsys.readouterr().err
 
 
@@ -162,7 +162,7 @@ def test_a_plain_user_is_told_whose_it_is(site, capsys):
     if os.geteuid() == 0:
         pytest.skip("NOT TESTED: root may look anywhere")
     (site / "archive").mkdir(mode=0)
-    assert main.main(["report"]) == 1
+    assert main.main(["report", "--all"]) == 1
     assert "root and the operators' group" in capsys.readouterr().err
 
 

@@ -81,4 +81,4 @@ def test_the_jobs_of_a_user_between_two_moments_are_asked_for(monkeypatch: pytes
     assert words[-4:] == [
         "--user=alice", "--starttime=2026-11-29T17:00:40", "--endtime=2026-11-29T17:00:49", "--allocations",
     ]  # fmt: skip
-    assert accounts.argv(D, jobs=[4, 5])[-1] == "--jobs=4,5"
+    assert accounts.argv(D, jobs=["4", "5_1"])[-1] == "--jobs=4,5_1"

@@ -131,6 +131,34 @@ def advise(
     return replace(advice, evidence=(*advice.evidence, *unused.watched_text(jobs, loads)))
 
 
+def advise_nodes(
+    jobs: Sequence[QueuedJob],
+    nodes: Sequence[Evidence],
+    settings: Settings = DEFAULTS,
+    *,
+    memory_failures: int = 0,
+    unseen: Mapping[str, str] | None = None,
+    submission: Submission | None = None,
+) -> Advice:
+    """Return the advice for a job, or the elements of an array, from the evidence of its nodes over its whole time: the
+    job may have ended. `unseen`: its nodes without evidence, and why. Raises UsageError for a job whose nodes are no
+    list."""
+    job = jobs[0] if jobs else None
+    base = Advice(
+        job=None if job is None else job.array or job.job_id,
+        user="" if job is None else job.user,
+        nodes=tuple(node.node for node in nodes) or _nodes_of(jobs),
+        verdict="unknown",
+        work="unknown",
+        now=None,
+        next=None,
+    )
+    if not nodes:
+        return sentences.unknown(base, sentences.why_unseen((), unseen or {}), None)
+    case = _case(jobs, nodes, settings, memory_failures, unseen or {})
+    return _judged(base, case, settings, None, submission, None)
+
+
 def _unseen(
     jobs: Sequence[QueuedJob], seen: Sequence[Evidence], snapshots: Sequence[Snapshot], silent: Mapping[str, str]
 ) -> dict[str, str]:
