@@ -138,10 +138,25 @@ def _summarize(folder: Path, run: Run) -> int:
         _say(sentence)
     if run.kind == "llsub":  # for llmapreduce, its own script names the inputs
         _print(failed_tasks.lines_of(folder, run, found.account))
+    if run.report:
+        _report(folder)
     job = next_job.own_job(os.environ)
     if run.until_done is not None and job is not None:
         next_job.at_end(folder, run, found.account, job, _say)
     return run_folder.read_exit_code(folder, run) or found.account.exit_code
+
+
+def _report(folder: Path) -> None:
+    """Print the short report of the run, from its folder alone: the job has not ended for Slurm yet."""
+    from ..report import asking, figures, next_time, short_text, sources
+
+    try:
+        who = sources.viewer(_settings())
+        found = sources.read_folder(folder, os.environ, who)
+        then = asking.next_time(found, figures.figures(found), _settings(), who)
+        _print(short_text.lines(found, next_time.short_lines(then)))
+    except (SlurmShareError, OSError) as error:
+        _say(f"there is no report of the run: {error}")
 
 
 def _settings() -> Settings:

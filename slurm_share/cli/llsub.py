@@ -503,6 +503,7 @@ def _triple(
         is_zip=arguments.zip,
         until_done=arguments.until_done,
         slot_s=arguments.slot,
+        report=arguments.report,
         pack=PackOptions(**{name: getattr(arguments, name) for name in PackOptions.__struct_fields__}),
     )
     if arguments.spmd:

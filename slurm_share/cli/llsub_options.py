@@ -60,7 +60,7 @@ FIRST_PAGE: dict[str, str] = {
             "--constraint", "--qos", "--reservation", "--account", "--zip", "--distribution", "--logs", "--window",
             "--no-bind", "--gpus-per-task", "--name", "--oom-retries", "--max-per-gpu", "--order", "--memory-guard",
             "--estimate", "--compare-sharing", "--hang", "--undo", "--keep-going", "--env", "--script", "--parsable",
-            "--task-cpus", "--task-mem", "--lines", "--open",
+            "--task-cpus", "--task-mem", "--lines", "--open", "--report",
         ),
         argparse.SUPPRESS,
     ),
@@ -160,6 +160,12 @@ def add_work(parser: argparse.ArgumentParser) -> None:
         help="host memory of a task, such as 8G; it starts when so much of the job's memory is not booked by others",
     )
     add("--no-bind", action="store_true", help="do not bind processes to cores")
+    add(
+        "--report",
+        action="store_true",
+        help="print a short report at the end of the job's output: use of GPUs, CPUs and memory, energy, advice; "
+        "slurm-share report LLSUB.n has all of it",
+    )
 
 
 def add_packing(parser: argparse.ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import UNSET, Struct
@@ -34,6 +34,8 @@ TASKS_MOST = 200_000
 """Most attempts at tasks of which a report has the figures: some 100 MB of memory."""
 ASKED_MOST = 32
 """Most starts of which the agents are asked; of a larger array they are asked about the last ones."""
+FOREVER_S = 360 * 86400.0
+"""Time that is left of a job without a limit: Slurm writes a year."""
 HOOKS_FOLDER = Path("/var/lib/slurm-share/usage")
 """Where the Epilog keeps its records on each node."""
 _JOB = re.compile(r"[0-9]{1,10}(?:[_+](?:[0-9]{1,10}|\[[0-9,-]{1,200}\]))?", re.ASCII)
@@ -121,6 +123,43 @@ def read_run(folder: Path, who: Viewer, settings: Settings) -> JobReport:
     uses, series = _uses(starts, who, settings, problems, folder, run)
     tasks, left_out = _tasks(folder, run, None, problems)
     return _report(folder.name, starts, uses, series, tasks, left_out, folder, run, problems)
+
+
+def read_folder(folder: Path, environ: Mapping[str, str], who: Viewer) -> JobReport:
+    """Return what a run's folder tells of the job of this process at its end, before Slurm's accounts know that.
+
+    Raises StateError for a folder that is none of a run.
+    """
+    run = run_folder.read_run(folder)
+    problems: list[str] = []
+    number = numbers.whole(environ.get("SLURM_JOB_ID"), numbers.UINT32_MOST)
+    wanted = None if number is None else {number}
+    launched, series = _of_launcher(folder, run, wanted, problems)
+    tasks, left_out = _tasks(folder, run, wanted, problems)
+    uses = merge.merged([launched])
+    starts: tuple[AccountedJob, ...] = ()
+    if number is not None:
+        begin = numbers.whole(environ.get("SLURM_JOB_START_TIME"))
+        end = numbers.whole(environ.get("SLURM_JOB_END_TIME"))
+        now = time.time()
+        starts = (
+            AccountedJob(
+                job=number,
+                id=str(number),
+                name=environ.get("SLURM_JOB_NAME", ""),
+                user=who.user,
+                uid=who.uid,
+                partition=environ.get("SLURM_JOB_PARTITION", ""),
+                start=begin,
+                end=now,
+                elapsed_s=None if begin is None else max(0.0, now - begin),
+                limit_s=None if begin is None or end is None or end > now + FOREVER_S else end - begin,
+                nodes=tuple(dict.fromkeys(use.node for use in uses)),
+                cpus=sum(use.cpus or 0 for use in uses) or None,
+                restarts=numbers.whole(environ.get("SLURM_RESTART_COUNT")) or 0,
+            ),
+        )
+    return _report(folder.name, starts, uses, tuple(series), tasks, left_out, folder, run, problems)
 
 
 def read_day(who: Viewer, now: float, *, hours: float = 24.0) -> list[JobReport]:

@@ -61,6 +61,7 @@ class TaskOptions(Struct, frozen=True, kw_only=True):
     """With `together`: the Python that runs the script; None: the script is executed itself."""
     together: bool = False
     keep_going: bool = False
+    report: bool = False
     """Both as in records.Run."""
     spec: TaskSpec = TaskSpec()
     """The options of tasks without their own that need no --pack."""
@@ -169,6 +170,7 @@ def run_of(script: Script | None, triple: Triple, asked: TaskOptions) -> tuple[R
         slot_s=asked.slot_s,
         together=asked.together,
         keep_going=asked.keep_going,
+        report=asked.report,
     )
     if asked.max_failures is not None:
         run = failing.with_max_failures(run, asked.max_failures)

@@ -181,6 +181,8 @@ class Run(Struct, frozen=True, kw_only=True):
     resumes it."""
     keep_going: bool = False
     """With `together`: a rank that fails does not end the others."""
+    report: bool = False
+    """Whether a short report is printed at the end of the job's output (--report)."""
 
     @property
     def first_tasks(self) -> int:

@@ -45,7 +45,7 @@ def ended(report: JobReport) -> str:
     job = report.job
     if report.runs:
         return "runs, so far"
-    if job is None:
+    if job is None or not job.state:
         return "ended"
     states = Counter(_verb(one) for one in report.starts) if is_array(report) else Counter()
     if len(states) > 1:
