@@ -26,8 +26,10 @@ TESTS_OF = {
     "plugins/": ("tests/plugins/", "tests/contract/", "tests/fuzz/"),
     "prolog/": ("tests/hooks/",),
     "packaging/demo/simgpu/": ("tests/contract/",),
+    "packaging/docs/": ("tests/unit/packaging/", "tests/unit/test_document_claims.py"),
+    "packaging/site/": ("tests/unit/packaging/",),
 }
-"""Beginning of the name of a changed file that is not Python -> folders of its tests."""
+"""Beginning of the name of a changed file that is not Python -> folders of its tests, or files."""
 
 
 def module_of(path: str) -> str | None:

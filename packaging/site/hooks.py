@@ -27,7 +27,7 @@ ADDED = {
     **{f"api/{page.name}": page for page in sorted((HERE / "api").glob("*.md"))},
 }
 """File of the site -> file of the checkout, for those that are not in packaging/docs."""
-NOT_YET = {"browser.md", "energy.md", "maintain.md", "report.md"}
+NOT_YET = {"browser.md", "energy.md", "report.md"}
 """Pages that have a place in the navigation before they are written."""
 ALSO_VERBS = {"plan", "run", "share"}
 """Words of the glossary that are marked behind an article only: elsewhere they may be verbs, or parts of options."""
@@ -78,8 +78,8 @@ def _links_within(markdown: str, files: Files) -> str:
 
     def there(found: re.Match[str]) -> str:
         file = files.get_file_from_path(found[2])
-        if file is not None and file.inclusion.is_included():
-            return found[0]
+        if file is None or file.inclusion.is_included():
+            return found[0]  # mkdocs warns of a page that is not there
         return f"{found[1]} (`{PurePosixPath(manual.DOCS) / found[2]}` in the sources)"
 
     return re.sub(r"(?<!!)\[([^\]\n]+)\]\(([\w.-]+\.md)(?:#[\w-]*)?\)", there, markdown)

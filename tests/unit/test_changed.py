@@ -23,6 +23,7 @@ QUERY = "tests/unit/tui/test_query.py"
         ("tui/query.py", QUERY, "tests/unit/mps/test_mps_folders.py"),
         ("plugins/options.c", "tests/plugins/test_c_programs.py", QUERY),
         ("packaging/docs/security.md", "tests/unit/test_document_claims.py", QUERY),
+        ("packaging/docs/users.md", "tests/unit/packaging/test_site.py", QUERY),
         ("tests/unit/load/agents.py", "tests/unit/load/agent/test_agent_http.py", QUERY),
         ("tests/cluster/hooked.py", "tests/cluster/test_share.py", QUERY),
         ("tests/hooks/conftest.py", "tests/hooks/test_hooks.py", QUERY),
