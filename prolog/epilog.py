@@ -18,7 +18,9 @@ def main() -> int:
     if os.path.lexists(f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}"):
         return hook.run("epilog", work)
     # A Prolog that runs with a step gets the option from srun. The Epilog gets it from the controller, if at all.
-    has_note = os.path.lexists(f"{names.STATE_ROOT}/{names.UNSHARED_FOLDER}/{job}")
+    has_note = any(
+        os.path.lexists(f"{names.STATE_ROOT}/{folder}/{job}") for folder in (names.UNSHARED_FOLDER, names.USAGE_FOLDER)
+    )
     if has_note or names.HOOK_VARIABLE in os.environ or hook.site_may_list_nodes():
         return hook.run("epilog", watch_only)
     return names.EXIT_OK
@@ -37,9 +39,24 @@ def work() -> bool:
 
     call_off = hook.watch("epilog", settings.release_deadline_s + release.SLACK_S, code)
     try:
+        _note_end()
         return release.release_job(os.environ, Paths(), settings, time.clock_gettime(time.CLOCK_BOOTTIME))
     finally:
         call_off()
+
+
+def _note_end() -> None:
+    """Complete the note about the job's GPUs, if it has one, and start the process that makes the record of it."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if not (job.isascii() and job.isdecimal() and len(job) <= 10):
+        return
+    if not os.path.lexists(f"{names.STATE_ROOT}/{names.USAGE_FOLDER}/{job}"):
+        return
+    from slurm_share.core.paths import Paths
+    from slurm_share.usage import note
+
+    if note.end(int(job), Paths().root, time.time(), lambda text: hook.report("epilog", text)):
+        hook.start_after("epilog", int(job))
 
 
 def _forget_unshared() -> None:
@@ -57,6 +74,7 @@ def watch_only() -> bool:
     from slurm_share.core.errors import ConfigError
 
     _forget_unshared()
+    _note_end()
     try:
         settings = hook.load_settings()
     except ConfigError:

@@ -75,14 +75,17 @@ static bool has_entries(const char *folder) {
 	return found;
 }
 
-/* Like hook.site_may_list_nodes: search the setting's name in the first MiB of the file. */
-static bool site_may_list_nodes(void) {
+/* Like hook.site_may_list_nodes and site_may_record_gpus: search the settings' names in the first MiB of the file. */
+static bool site_has_work(bool has_gpus) {
 	int fd = open(CONFIG_FILE, O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
 		return false;
 	ssize_t size = read(fd, config, sizeof config);
 	close(fd);
-	return size > 0 && memmem(config, (size_t)size, SS_LISTING_SETTING, strlen(SS_LISTING_SETTING)) != NULL;
+	if (size <= 0)
+		return false;
+	return memmem(config, (size_t)size, SS_LISTING_SETTING, strlen(SS_LISTING_SETTING)) != NULL ||
+	       (has_gpus && memmem(config, (size_t)size, SS_USAGE_SETTING, strlen(SS_USAGE_SETTING)) != NULL);
 }
 
 static bool has_of_job(const char *folder) {
@@ -95,9 +98,9 @@ static bool has_of_job(const char *folder) {
 
 static bool has_work(void) {
 	bool is_epilog = strcmp(HOOK, "epilog") == 0;
-	bool knows_jobs = is_epilog ? has_of_job(SS_JOBS_FOLDER) || has_of_job(SS_UNSHARED_FOLDER)
+	bool knows_jobs = is_epilog ? has_of_job(SS_JOBS_FOLDER) || has_of_job(SS_UNSHARED_FOLDER) || has_of_job(SS_USAGE_FOLDER)
 				    : has_entries(STATE_ROOT "/" SS_JOBS_FOLDER);
-	return knows_jobs || getenv(SS_HOOK_VARIABLE) != NULL || site_may_list_nodes();
+	return knows_jobs || getenv(SS_HOOK_VARIABLE) != NULL || site_has_work(!is_epilog && getenv("SLURM_JOB_GPUS") != NULL);
 }
 
 /* Drop the variables of the job's user, to which slurmd prepends SPANK_, except the two that the hooks read. They may be so

@@ -58,7 +58,7 @@ _LAZY = (
     *("difflib", "encodings.ascii", "grp", "pwd", "subprocess", "threading", "tomllib", "traceback"),
     *("slurm_share.share.refusals", "slurm_share.core.config", "slurm_share.core.log", "slurm_share.share.ledger_file"),
     *("slurm_share.slurm.job_gpus", "slurm_share.share.admission"),
-    *("slurm_share.share.observe", "slurm_share.share.plugin_use"),
+    *("slurm_share.share.job_note", "slurm_share.share.observe", "slurm_share.share.plugin_use"),
     *("slurm_share.node.fuse", "slurm_share.slurm.hook_conf"),
 )
 """The modules that hooks import when they need them."""

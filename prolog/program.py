@@ -38,6 +38,11 @@ def _be_program(main: Callable[[], int]) -> NoReturn:
         from . import helper
 
         helper.program()
+    if sys.argv[1:2] == [hook.AFTER_ARGUMENT]:
+        import importlib
+
+        # By name: it asks Slurm, the agent and slurmdbd, which no hook does.
+        importlib.import_module("slurm_share.report.after_end").program(sys.argv[2:])
     hook.begin()
     has_front = os.environ.pop(names.ENV_FRONT, "") != ""
     code = main()

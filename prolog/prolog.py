@@ -22,7 +22,7 @@ def main() -> int:
     """
     hook.set_up()
     if names.HOOK_VARIABLE not in os.environ and not _has_job_folders() and not hook.site_may_list_nodes():
-        return names.EXIT_OK
+        return hook.run("prolog", record_only) if hook.site_may_record_gpus() else names.EXIT_OK
     return hook.run("prolog", work)
 
 
@@ -77,6 +77,22 @@ def _refuse(error: Exception) -> None:
         hook.report("prolog", f"the refusal cannot be written: {hook.explain(second)}")
 
 
+def record_only() -> bool:
+    """Note the counters of an ordinary job's GPUs. Its time is the driver's and that of the site's file; the rest of an
+    ordinary job's Prolog is not needed. Always returns True."""
+    from slurm_share.core.errors import SlurmShareError
+    from slurm_share.core.paths import Paths
+    from slurm_share.share import job_note
+
+    try:
+        settings = hook.load_settings(decides=False)
+        if settings.mode != "off" and settings.usage_record == "gpu":
+            job_note.begin_ordinary(os.environ, Paths(), settings)
+    except SlurmShareError as error:
+        hook.report("prolog", f"{error}: what the job uses of its GPUs is not recorded")
+    return True
+
+
 def work() -> bool:
     """Admit, observe or ignore the job, depending on the mode. Return False if the node is unwell.
 
@@ -105,9 +121,13 @@ def work() -> bool:
                 from slurm_share.share import observe
 
                 observe.arrival(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
+                record_only()
                 return True
             shares = names.HOOK_VARIABLE in os.environ
-            return _admit(paths, settings, shares=shares)
+            is_well = _admit(paths, settings, shares=shares)
+            if not shares and hook.site_may_record_gpus():
+                record_only()
+            return is_well
         finally:
             cancel_watch()
     except Exception as error:

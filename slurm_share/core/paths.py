@@ -9,6 +9,8 @@ from msgspec import Struct
 from . import names
 
 CONFIG_FILE = Path(names.CONFIG_FILE)
+USAGE_RECORDS = Path("/var/lib/slurm-share/usage")
+"""Root's, 0755: the records of ended jobs, `use-JOB.json`, each readable by root and the job's user."""
 
 
 class Paths(Struct, frozen=True):

@@ -153,6 +153,29 @@ class Settings(Struct, frozen=True):
     processes outside of jobs, on GPUs (`gpu_processes`) or anywhere (`processes`: ends logins, too), and the user's
     files in /dev/shm and /tmp. Files in /dev/shm take memory from the next job."""
 
+    usage_record: Literal["off", "share", "gpu"] = "share"
+    """The jobs whose use of their GPUs Prolog and Epilog record: `share`: those that share. `gpu`: all jobs with GPUs;
+    their Prolog and Epilog then ask the driver. The record is in /var/lib/slurm-share/usage of the node, readable by
+    root and the job's user, and in short in the job's SystemComment in slurmdbd. `slurm-share report` reads both."""
+
+    usage_days: int = 30
+    """How many days records of ended jobs stay on the node."""
+
+    usage_mib: int = 512
+    """The most that these records may take on the node; the oldest go first."""
+
+    gpu_accounting: bool = False
+    """True: the Prolog turns on the driver's accounting mode, which keeps time and largest memory of each process on a
+    GPU after its end. It stays on: to turn it off would delete the figures of other jobs."""
+
+    energy_tres: bool = False
+    """True: the energy of a job's GPUs is written into its AllocTRES (`energy=J`) after its end, unless Slurm's own
+    acct_gather_energy plugin has written one. Needs Slurm 25.11."""
+
+    report: Literal["off", "share", "all"] = "off"
+    """The jobs at the end of whose output a short report is printed: `share`: those that share. `all`: also those whose
+    use is recorded because of usage_record = "gpu". Only a job with a script has such a file."""
+
     operators_group: str = ""
     """Unix group whose members see all jobs in `slurm-share status`. Empty: only root does."""
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         admission,
         cluster_status,
         hook,
+        job_note,
         ledger_file,
         lua_settings,
         mode_file,
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
         option,
         queue_verdicts,
         release,
+        slurm_commands,
         state,
         user_folder,
     )
@@ -50,10 +52,19 @@ if TYPE_CHECKING:
 __getattr__, __all__ = exports(
     __name__,
     modules=[
-        *("admission", "backends.registry", "cluster_status", "hook", "ledger_file", "lua_settings", "mode_file"),
+        *(
+            "admission",
+            "backends.registry",
+            "cluster_status",
+            "hook",
+            "job_note",
+            "ledger_file",
+            "lua_settings",
+            "mode_file",
+        ),
         *("observe", "option", "queue_verdicts", "release", "rules.allocation", "rules.drain"),
         *("rules.limits", "rules.queue", "rules.reconcile", "rules.site", "rules.switch"),
-        *("rules.verdict", "rules.without_plugin", "state", "user_folder"),
+        *("rules.verdict", "rules.without_plugin", "slurm_commands", "state", "user_folder"),
     ],
     names={
         "backends.base": [

@@ -90,6 +90,10 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
         if isinstance(decision, Plan):
             state.expect_plugin(paths, job.job_id)
         state.write_plan(paths, decision, job.gid)
+    if isinstance(decision, Plan) and settings.usage_record != "off":
+        from . import job_note  # after the plan: it asks the driver once more
+
+        job_note.begin_share(job, decision, paths, settings, is_part=entry.on_gpu is not None)
     if isinstance(decision, Refusal):
         if decision.cause == drain.NO_PLUGIN:
             from . import plugin_use

@@ -109,6 +109,8 @@ def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[],
 
 HELPER_ARGUMENT = "--helper"
 """The argument with which the program of a hook runs as the helper."""
+AFTER_ARGUMENT = "--after-job"
+"""The argument with which the program of a hook runs after a job (`start_after`); the job's number follows."""
 _answer: Callable[[int], None] | None = None
 """A function that sends the exit code to the front, in a process that the helper forked."""
 
@@ -136,6 +138,24 @@ def wants_helper() -> bool:
     from slurm_share.node import processes
 
     return not processes.read_runs_in_job()
+
+
+def start_after(who: str, job_id: int) -> None:
+    """Start the process that writes and publishes the record of an ended job (report/after_end.py). It is nobody's
+    child, has its own session and no file of this hook, and ends itself: nothing waits for it. Never raises."""
+    if not _is_program:
+        return
+    import sys
+
+    flags = ["-ISB" if sys.flags.no_site else "-IB"]
+    null = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in range(3)]
+    argv = [sys.executable, *flags, sys.argv[0], AFTER_ARGUMENT, str(job_id)]
+    known = {name: os.environ[name] for name in ("SLURM_CONF", "SLURM_JOB_PARTITION") if name in os.environ}
+    env = {"PATH": SEARCH_PATH, "LC_ALL": "C.UTF-8", **known}
+    try:
+        os.posix_spawn(sys.executable, argv, env, file_actions=null, setsid=True, setsigmask=())
+    except (OSError, NotImplementedError) as error:
+        report(who, f"job {job_id}: {error}: the record of what it used is not written")
 
 
 def set_up() -> None:
@@ -242,6 +262,16 @@ def load_settings_or_defaults(who: str) -> Settings:
 def site_may_list_nodes() -> bool:
     """Return whether the site's file contains the name of that setting. This takes microseconds; parsing the file would
     take as long as the rest of an ordinary job's Prolog."""
+    return _site_mentions(names.LISTING_SETTING)
+
+
+def site_may_record_gpus() -> bool:
+    """Return whether this hook's job has GPUs, and the site's file contains the name of the setting for recording their
+    use."""
+    return "SLURM_JOB_GPUS" in os.environ and _site_mentions(names.USAGE_SETTING)
+
+
+def _site_mentions(setting: str) -> bool:
     from slurm_share.core.names import CONFIG_FILE
 
     try:
@@ -249,7 +279,7 @@ def site_may_list_nodes() -> bool:
     except OSError:
         return False
     try:
-        return names.LISTING_SETTING.encode() in os.read(fd, 1 << 20)
+        return setting.encode() in os.read(fd, 1 << 20)
     except OSError:
         return False
     finally:

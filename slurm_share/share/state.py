@@ -96,20 +96,26 @@ def remove_unshared(paths: Paths, job_id: int) -> None:
 
 
 def _put_plan(file: Path, plan: plan_text.Contents, gid: int) -> None:
-    """Write a plan that its user can read. On a file system without access lists the user owns the file."""
+    write_for_user(file, plan_text.render(plan).encode("ascii"), plan.uid, gid)
+
+
+def write_for_user(file: Path, data: bytes, uid: int, gid: int = -1) -> None:
+    """Write a file of root's that one user can read. On a file system without access lists the user owns the file.
+
+    Raises OSError."""
 
     def give(fd: int) -> None:
-        if os.geteuid() == 0 and plan.uid != 0:
+        if os.geteuid() == 0 and uid != 0:
             try:
-                os.setxattr(fd, "system.posix_acl_access", _for_one_reader(plan.uid))
+                os.setxattr(fd, "system.posix_acl_access", _for_one_reader(uid))
                 return
             except OSError as error:
                 if error.errno != errno.EOPNOTSUPP:
                     raise
-            os.fchown(fd, plan.uid, gid)
+            os.fchown(fd, uid, gid)
         os.fchmod(fd, 0o400)
 
-    files.write(file, plan_text.render(plan).encode("ascii"), finish=give)
+    files.write(file, data, finish=give)
 
 
 def _for_one_reader(uid: int) -> bytes:

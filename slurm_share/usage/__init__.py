@@ -6,7 +6,7 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from . import comment, files
+    from . import comment, files, note
     from .records import (
         POINTS,
         VERSION,
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
         TaskUse,
         UseSeries,
     )
-    from .rules import energy
+    from .rules import counted, energy
     from .rules.energy import Charge, GpuMoment, Holder, Meter, MigInstance, add_charges, mig_holders, slices_of
     from .series import GpuSample, Recorder
 
 __getattr__, __all__ = exports(
     __name__,
-    modules=("comment", "files", "rules.energy"),
+    modules=("comment", "files", "note", "rules.counted", "rules.energy"),
     names={
         "records": [
             *("POINTS", "VERSION", "EnergyRule", "EnergyUse", "GpuEnergy", "GpuSeries", "GpuUse", "JobUse", "Source"),

@@ -31,7 +31,7 @@ class HookedNode:
     def __init__(self, root: Path, monkeypatch):
         self.root, self.monkeypatch = root, monkeypatch
         self.paths = Paths(root / "state", shm=root / "shm", tmp=root / "tmp", cgroup=root / "cgroup")
-        self.settings = Settings(mode="on", log_file="", mps_control="")
+        self.settings = Settings(mode="on", log_file="", mps_control="", usage_record="off")
         self.live = []
         self.log = []
         self.paths.shm.mkdir()
@@ -58,7 +58,7 @@ class HookedNode:
         return found if share is None else {**found, names.HOOK_VARIABLE: share}
 
     def configure(self, text=""):
-        (self.root / "config.toml").write_text(f'mps_control = ""\nlog_file = ""\n{text}\n')
+        (self.root / "config.toml").write_text(f'mps_control = ""\nlog_file = ""\nusage_record = "off"\n{text}\n')
 
     def run(self, which, job_id=4711, **words):
         """Run a hook as slurmd does (the fixture `site`); return its exit code."""

@@ -9,7 +9,7 @@ from hooked_nodes import ALICE, HookedNode, as_root
 
 from slurm_share.core.process import Finished
 from slurm_share.core.records import Owner
-from slurm_share.share import plugin_use, state
+from slurm_share.share import plugin_use, slurm_commands, state
 from slurm_share.slurm import node_plugin
 
 TOO_SHORT = "file too short"
@@ -22,8 +22,8 @@ class Node(HookedNode):
         super().__init__(root, monkeypatch)
         self.problem, self.tried, self.asked, self.written = TOO_SHORT, 0, [], []
         monkeypatch.setattr(node_plugin, "read_problem", self._try)
-        monkeypatch.setattr(plugin_use, "_slurm", self._ask)
-        monkeypatch.setattr(plugin_use, "_write_output", self._write)
+        monkeypatch.setattr(slurm_commands, "run", self._ask)
+        monkeypatch.setattr(slurm_commands, "write_output", self._write)
         monkeypatch.setattr(plugin_use, "CANCELLED_S", 0.0)
 
     def _try(self, _conf):
@@ -36,8 +36,8 @@ class Node(HookedNode):
         job = f'"job_id": {number}, "admin_comment": "share-gpu=2", "standard_output": "/home/alice/slurm-1.out"'
         return Finished(0, f'{{"jobs": [{{"job_id": 1}}, {{{job}}}]}}', "")
 
-    def _write(self, known, owner, sentence, *, may_make):
-        self.written.append((known.standard_output, owner.uid, sentence, may_make))
+    def _write(self, known, owner, text, *, may_make):
+        self.written.append((known.standard_output, owner.uid, text.removeprefix("slurm-share: "), may_make))
         return True
 
     def job(self, job_id, *, loads):
@@ -113,9 +113,8 @@ def home(tmp_path_factory):
 
 
 def write(path, *, may_make=False):
-    return plugin_use._write_output(
-        plugin_use._ShownJob(1, standard_output=str(path)), Owner(ALICE, ALICE), "a sentence", may_make=may_make
-    )
+    known = slurm_commands.ShownJob(1, standard_output=str(path))
+    return slurm_commands.write_output(known, Owner(ALICE, ALICE), "slurm-share: a sentence", may_make=may_make)
 
 
 @as_root
