@@ -79,8 +79,8 @@ if [ -n "$dry" ]; then
 	exit 0
 fi
 
-tests/setup.sh
 python=$PWD/.venv/bin/python
+"$python" -c 'import build, setuptools' 2>/dev/null || tests/setup.sh
 umask 022
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
@@ -97,6 +97,7 @@ sed -i "0,/^## /s/^## .*/## $version ($(date -u +%F))/" "$tree/packaging/CHANGEL
 if [ -n "$(git -C "$tree" status --porcelain)" ]; then
 	git -C "$tree" commit --quiet --all --message "Release $version"
 fi
+ln -s "$PWD/.venv" "$tree/.venv" # its Python has the tools of the build
 commit=$(git -C "$tree" rev-parse HEAD)
 SOURCE_DATE_EPOCH=$(git -C "$tree" log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
