@@ -123,7 +123,7 @@ wheel=$(echo "$out"/*.whl)
 		from slurm_share import Executor
 
 		if __name__ == "__main__":
-		    with Executor(local=True, processes=1) as executor:
+		    with Executor(local=True, max_workers=1) as executor:
 		        assert executor.submit(pow, 2, 5).result(60) == 32
 	END
 )
