@@ -29,7 +29,7 @@ from .decision_records import Action, Decision, Start
 from .records import PackView, TaskKey
 from .rules.fingerprint import tag
 from .rules.speed_account import GroupResult
-from .rules.view_changes import NOT_MATCHING, ViewChanges, difference, rebuild
+from .rules.view_changes import NOT_MATCHING, ViewChanges, ViewDifference, rebuild
 from .speed_records import RateSource
 
 EVENTS = "events.jsonl"
@@ -193,7 +193,7 @@ class EventLog:
         self._file: AppendFile | None = None
         self._size = 0
         self._lines: list[bytes] = []
-        self._last: PackView | None = None
+        self._views = ViewDifference()
         self._waiting: tuple[tuple[int, str, int | None], ...] = ()
         self._wait_s = WAIT_S
         self._waited_s = 0.0
@@ -215,14 +215,12 @@ class EventLog:
             self._wait_s = min(2 * self._wait_s, WAIT_MOST_S)
         else:
             self._wait_s = WAIT_S
-        begin = Begin(self.job, self.unix_s) if self._last is None else None
-        event = DecisionEvent(difference(self._last, view), begin, decision.actions)
-        self._last = view
-        self._write(event)
+        begin = Begin(self.job, self.unix_s) if self._views.before is None else None
+        self._write(DecisionEvent(self._views.next(view), begin, decision.actions))
 
     def repeat(self, now_s: float, ended: int, started: int) -> None:
         """Write that a task took the place of an ended one with the same GPU, reservation and cap."""
-        if self._folder is not None and self._last is not None:
+        if self._folder is not None and self._views.before is not None:
             self._lines.append(_encode(Repeat(round(now_s, 3), ended, started)) + b"\n")
             if len(self._lines) >= LINES_MOST:
                 self.flush()
@@ -266,14 +264,14 @@ class EventLog:
                 self._size = os.fstat(self._file.fd).st_size
             if self._size + sum(map(len, lines)) > MOST_BYTES:
                 self.problem = f"it has reached {MOST_BYTES >> 20} MiB"
-                self._last = None
+                self._views.forget()
                 lines = lines[-1:] if is_progress else []
             if data := b"".join(lines):
                 self._file.append(data)
                 self._size += len(data)
         except OSError as error:
             self.problem = str(error.strerror)
-            self._last = None  # the next decision is stored whole, without those that are lost
+            self._views.forget()  # the next decision is stored whole, without those that are lost
 
     def close(self) -> None:
         """Write the buffered lines, and close the file."""

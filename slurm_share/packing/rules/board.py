@@ -740,6 +740,8 @@ class Board:
 
     def _pairs_in(self, running: Sequence[RunningView], waiting: Sequence[WaitingView]) -> tuple[PairView, ...]:
         """Return what was measured of pairs of the tasks in a view."""
+        if not self.speeds.has_pairs:
+            return ()  # the usual case, which needs no keys of all tasks
         version = self.speeds.version
         asks = [*(one.ask for one in running), *(one.ask for one in waiting)]
         keys = frozenset(ask.key for ask in asks if ask.key is not None)

@@ -45,6 +45,8 @@ class Queue:
         """Result of `_same` -> the least need, and the memory that was too small, in MiB."""
         self._dead = DeadTasks()
         self._views: tuple[WaitingView, ...] | None = ()
+        self._current: set[int] = set()
+        """Waiting tasks that were refreshed since something was learned: most decisions find few others."""
         self.retries = 0
         """Waiting tasks that have had an attempt."""
 
@@ -65,7 +67,8 @@ class Queue:
 
     def window(self, most: int) -> list[Attempt]:
         """Return the attempts that one decision considers."""
-        return [self._waiting[task] for *_, task in self._order[:most]]
+        waiting = self._waiting
+        return [waiting[place[2]] for place in self._order[:most]]
 
     # ---- Changes ----
 
@@ -89,6 +92,7 @@ class Queue:
         """Put an attempt in its place."""
         task = attempt.ask.task
         self._waiting[task] = attempt
+        self._current.discard(task)
         insort(self._order, (-attempt.ask.priority, attempt.seq, task))
         self.retries += attempt.after is not None
         self._views = None
@@ -105,7 +109,14 @@ class Queue:
     def views(self, most: int) -> tuple[WaitingView, ...]:
         """Return the views of the attempts that one decision considers."""
         if self._views is None:
-            self._views = tuple([self.view(attempt) for attempt in self.window(most)])
+            waiting, current, found = self._waiting, self._current, []
+            for _, _, task in self._order[:most]:
+                attempt = waiting[task]
+                if task not in current:
+                    self.refresh(attempt)
+                    current.add(task)
+                found.append(attempt.waiting_view or attempt.render_waiting())
+            self._views = tuple(found)
         return self._views
 
     def view(self, attempt: Attempt) -> WaitingView:
@@ -125,12 +136,16 @@ class Queue:
     def learned(self, family: str) -> None:
         """Estimate the waiting tasks of a family again, or all of them if `family` is empty."""
         self._estimates.learned(family)
-        self._views = None
+        self._forget_views()
 
     def freshen(self, family: str, now_s: float) -> None:
         """The same, and note the time."""
         self._estimates.freshen(family, now_s)
+        self._forget_views()
+
+    def _forget_views(self) -> None:
         self._views = None
+        self._current.clear()
 
     def ended(self, run: Attempt, coming: recover.RetryDecision, now_s: float) -> None:
         """Apply what an end shows to the waiting tasks of the same command or family."""
@@ -144,14 +159,16 @@ class Queue:
             for other in self._waiting.values():
                 if _same(other.ask) == same:
                     self._raise_floor(other)
-            self._views = None
+            self._forget_views()
         elif run.kind == "done":
             if self._floors and not ask.is_sized:  # a user's number stays too small
                 self._floors.pop(_same(ask), None)
             self._dead.done(ask, run.estimate)
+            if self._dead:
+                self._current.clear()  # a task that was given up may be tried again
         if coming.is_dead_alone:
             self._dead.died(ask, run.estimate, coming.had_room_mib)
-            self._views = None
+            self._forget_views()
         if key.family and self._estimates.ended(key.family, now_s, is_memory=is_memory):
             self.freshen(key.family, now_s)
 
@@ -277,6 +294,10 @@ class DeadTasks:
         self._done: dict[str, int] = {}
         """Family -> largest size of a task that was done in this run, in MiB."""
         self._done_commands: set[str] = set()
+
+    def __bool__(self) -> bool:
+        """Return whether a task has died."""
+        return bool(self._dead)
 
     def died(self, ask: TaskAsk, estimate: Estimate, had_mib: int) -> None:
         """Record a task that ran out of memory with a GPU to itself, which gave it `had_mib`."""

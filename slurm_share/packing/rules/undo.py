@@ -143,14 +143,18 @@ def pays_alone(
         other.key is not None and other.key.exact == name for other in others
     ):
         return False
-    seconds = view.median_s if expected_s is None else expected_s
-    if seconds is not None and seconds < SHORT_WINDOWS * view.settings.rate_window_s:
+    if is_short(view.median_s if expected_s is None else expected_s, view.settings):
         return False
     gpus = sum(not gpu.is_out for gpu in view.gpus)
     if is_long(view):
         return len(others) < gpus
     # Near its end a list has no tasks left to learn for, and those that wait would crowd the other GPUs.
     return view.median_s is None and len(others) < gpus // 2
+
+
+def is_short(seconds: float | None, settings: PackSettings) -> bool:
+    """Return whether a task is known to be too short to be left alone."""
+    return seconds is not None and seconds < SHORT_WINDOWS * settings.rate_window_s
 
 
 def pays_empty(view: PackView, expected_s: float | None, new: int) -> bool:

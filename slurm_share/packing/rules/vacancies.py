@@ -14,6 +14,7 @@ from ..records import BOOKING, PackSettings, TaskAsk
 from .gpu_state import GpuState
 from .queue import Queue
 from .speeds import Speeds
+from .undo import is_short
 
 AGAIN_S = 1.0
 """For this time after a decision, tasks of the same command take the place of an ended one without a decision. Then a
@@ -81,9 +82,13 @@ class Vacancies:
         """Return whether no task but the first waiting one may have to start first."""
         if settings.policy not in BOOKING or settings.order != "fifo" or self._queue.retries:
             return False
-        if any(gpu.held_for is not None for gpu in self._gpus.values()):
-            return False
-        return not any(one.is_paused for one in self._running.values())
+        for gpu in self._gpus.values():  # loops, and no generators: asked for every start of a short task
+            if gpu.held_for is not None:
+                return False
+        for one in self._running.values():  # noqa: SIM110
+            if one.is_paused:
+                return False
+        return True
 
     def _repeats(self, ask: TaskAsk, ended: Attempt, settings: PackSettings, now_s: float) -> bool:
         """Return whether a decision about a task with the estimate of a done one would give it the same place."""
@@ -99,11 +104,15 @@ class Vacancies:
         if settings.policy != "gain":
             return True
         # It has to suit the neighbours equally well, and neither it nor one of them may be left alone.
-        if ask.key != ended.ask.key and self._speeds.has_pairs:
+        has_pairs = self._speeds.has_pairs
+        if has_pairs and ask.key != ended.ask.key:
             return False
-        if self._speeds.is_new(ask, (gpu.facts.model,)) and len(gpu.running) < 2:
-            return False
-        return not any(self._speeds.is_refused(ask.key, one.ask.key) for one in gpu.running.values())
+        if len(gpu.running) < 2 and self._speeds.is_new(ask, (gpu.facts.model,)):
+            # Short tasks are never left alone.
+            alone = (ended, *gpu.running.values())
+            if not all(is_short(one.estimate.seconds, settings) for one in alone):
+                return False
+        return not has_pairs or not any(self._speeds.is_refused(ask.key, one.ask.key) for one in gpu.running.values())
 
     def _is_alike(self, waiting: Attempt, ended: Attempt) -> bool:
         """Return whether a waiting task with current estimates has the same one as a done one."""

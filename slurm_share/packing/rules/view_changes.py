@@ -5,16 +5,20 @@ Every view can be rebuilt and decided again, with the same result byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from ..records import GpuView, PackView, RunningView, WaitingView
+from ..records import GpuView, PackView, RunningView, TaskKey, WaitingView
 
 NOT_MATCHING = (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError)
+_SIMPLE = frozenset({int, float, str, bool, type(None)})
+"""Types whose values are the same for JSON."""
+SHARED_MOST = 256
+"""Most keys and estimates whose values for JSON are kept."""
 _Record = TypeVar("_Record", bound=Struct)
 
 
@@ -39,28 +43,71 @@ class ViewChanges(Struct, omit_defaults=True):
     """All waiting tasks, if their order has changed."""
 
 
+class ViewDifference:
+    """Makes the changes of one view after the other. What a view has in common with the one before is not looked at."""
+
+    def __init__(self) -> None:
+        """Begin: the first changes are a whole view."""
+        self.before: PackView | None = None
+        self._parts = _parts(None)
+        """Those of `before`."""
+        self._plain: dict[int, tuple[object, Any]] = {}
+        """id -> a key or estimates, which many tasks share, and its value for JSON."""
+
+    def forget(self) -> None:
+        """Make the next changes a whole view again."""
+        self.before, self._parts = None, _parts(None)
+
+    def next(self, view: PackView) -> ViewChanges:
+        """Return the changes from the view before."""
+        changes = ViewChanges(
+            t=view.now_s, v=_changes(self.before, view, leave=("gpus", "running", "waiting", "now_s"))
+        )
+        old_gpus, old_running, old_waiting = self._parts
+        gpus, running, waiting = parts = _parts(view)
+        shared = self._shared
+        for index, gpu in gpus.items():
+            if gpu is not (old := old_gpus.get(index)) and (changed := _changes(old, gpu)):
+                changes.g[index] = changed
+        for task, run in running.items():
+            if run is (ran := old_running.get(task)):
+                continue
+            waited = None if ran is not None else old_waiting.get(task)
+            is_known = waited is not None and waited.ask == run.ask
+            if changed := _changes(ran, run, leave=("ask",) if is_known else (), shared=shared):
+                changes.r[task] = changed
+        for task, waits in waiting.items():
+            if waits is not (old_waits := old_waiting.get(task)) and (
+                changed := _changes(old_waits, waits, shared=shared)
+            ):
+                changes.w[task] = changed
+        changes.gone = tuple([task for task in old_running if task not in running])
+        changes.out = tuple([task for task in old_waiting if task not in waiting])
+        order = [task for task in old_waiting if task in waiting]
+        order += [task for task in waiting if task not in old_waiting]
+        if order != list(waiting):
+            changes.order = tuple(waiting)
+        self.before, self._parts = view, parts
+        return changes
+
+    def _shared(self, value: object) -> Any:
+        """Return a value for JSON. The same key or tuple of estimates is converted once."""
+        if not isinstance(value, TaskKey | tuple):
+            return _plain(value, self._shared)
+        found = self._plain.get(id(value))
+        if found is None or found[0] is not value:
+            if len(self._plain) >= SHARED_MOST:
+                self._plain.clear()
+            found = self._plain[id(value)] = value, _plain(value)
+        return found[1]
+
+
 def difference(before: PackView | None, view: PackView) -> ViewChanges:
     """Return the changes from the view before (None: the whole view)."""
-    changes = ViewChanges(t=view.now_s, v=_changes(before, view, leave=("gpus", "running", "waiting", "now_s")))
-    old_gpus, old_running, old_waiting = _parts(before)
-    gpus, running, waiting = _parts(view)
-    for index, gpu in gpus.items():
-        if changed := _changes(old_gpus.get(index), gpu):
-            changes.g[index] = changed
-    for task, run in running.items():
-        waited = None if task in old_running else old_waiting.get(task)
-        is_known = waited is not None and waited.ask == run.ask
-        if changed := _changes(old_running.get(task), run, leave=("ask",) if is_known else ()):
-            changes.r[task] = changed
-    for task, waits in waiting.items():
-        if changed := _changes(old_waiting.get(task), waits):
-            changes.w[task] = changed
-    changes.gone = tuple(task for task in old_running if task not in running)
-    changes.out = tuple(task for task in old_waiting if task not in waiting)
-    kept = [task for task in old_waiting if task in waiting]
-    if kept + [task for task in waiting if task not in old_waiting] != list(waiting):
-        changes.order = tuple(waiting)
-    return changes
+    made = ViewDifference()
+    if before is not None:
+        made.next(before)
+    return made.next(view)
 
 
 def _parts(view: PackView | None) -> tuple[dict[int, GpuView], dict[int, RunningView], dict[int, WaitingView]]:
@@ -74,7 +121,9 @@ def _parts(view: PackView | None) -> tuple[dict[int, GpuView], dict[int, Running
     )
 
 
-def _changes(before: Struct | None, now: Struct, leave: Sequence[str] = ()) -> dict[str, Any]:
+def _changes(
+    before: Struct | None, now: Struct, leave: Sequence[str] = (), shared: Callable[[object], Any] | None = None
+) -> dict[str, Any]:
     """Return the changed fields of a record; for a new record, those that differ from their defaults."""
     if before is now:
         return {}
@@ -83,7 +132,7 @@ def _changes(before: Struct | None, now: Struct, leave: Sequence[str] = ()) -> d
         value = getattr(now, name)
         was = default if before is None else getattr(before, name)
         if value is not was and value != was and name not in leave:
-            found[written] = _plain(value)
+            found[written] = value if type(value) in _SIMPLE else (shared or _plain)(value)
     return found
 
 
@@ -103,10 +152,10 @@ def _types(kind: type[Struct]) -> dict[str, Any]:
     return {field.name: field.type for field in msgspec.structs.fields(kind)}
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object, shared: Callable[[object], Any] | None = None) -> Any:
     """Return a value for JSON; records leave out fields with their default."""
     if isinstance(value, Struct):
-        return _changes(None, value)
+        return _changes(None, value, shared=shared)
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
     return value

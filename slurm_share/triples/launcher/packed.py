@@ -51,6 +51,8 @@ class PackEnvironments:
         self._common = common
         self._facts: dict[str, GpuFacts] = {facts.uuid: facts for facts in node.gpu_facts}
         self._kept: dict[object, task_process.Environment] = {}
+        self._ranks: dict[int, int] = {}
+        """id of an environment that is kept -> the rank whose variables it has."""
 
     def find(self, task: Attempt, worker: Worker, *, threads: int | None, cpus: int | None) -> task_process.Environment:
         """Return the environment of a task in a worker. `threads`: OMP_NUM_THREADS of each process; None: not set here.
@@ -63,9 +65,12 @@ class PackEnvironments:
         if env is None:
             if len(self._kept) >= ENVIRONMENTS_MOST:
                 self._kept.clear()
+                self._ranks.clear()
             env = self._kept[key] = self._make(task, worker, threads, cpus)
         env[ENV_NEIGHBOURS] = b"%d" % task.neighbours
-        env.update(environment.of_rank(self._run, self._node, task.rank))
+        if self._ranks.get(id(env)) != task.rank:
+            env.update(environment.of_rank(self._run, self._node, task.rank))
+            self._ranks[id(env)] = task.rank
         return env
 
     def _make(self, task: Attempt, worker: Worker, threads: int | None, cpus: int | None) -> task_process.Environment:
@@ -190,8 +195,10 @@ class PackStrategy(strategy.Strategy):
         self.environments = PackEnvironments(run, node, self.common)
         self._ready: deque[tuple[packing.Attempt, str]] = deque()
         """Starts that were decided and wait for a free worker."""
-        self._key: packing.TaskKey | None = None
-        """The key of every task, if all tasks are the same command."""
+        self._same: packing.TaskAsk | None = None
+        """The request of every task but for number and time, if all tasks are the same command."""
+        self._all_fit = False
+        """All tasks have the same options, and one of them can run on this node."""
         self._asked: packing.TaskAsk | None = None
         """The last request that was made: of the next task of the list, until a node takes it."""
         self._attempts: dict[int, int] = {}
@@ -224,8 +231,10 @@ class PackStrategy(strategy.Strategy):
             wanted = 1 if self._takes_next(now) else 0
         while wanted > 0 and (task := self.feeder.take()) is not None:
             wanted -= 1
-            if self._is_impossible(task):
-                continue
+            if self.specs or not self._all_fit:
+                if self._is_impossible(task):
+                    continue
+                self._all_fit = not self.specs
             ask = self._ask(task, now)
             if self.tuning is not None and not self.tuning.has_begun:
                 left = self.left()
@@ -280,15 +289,16 @@ class PackStrategy(strategy.Strategy):
     def _ask(self, task: int, now: float) -> packing.TaskAsk:
         if self._asked is not None and self._asked.task == task:
             return self._asked
-        spec = self.spec_of(task)
-        key = self._key
-        if key is None:
+        if self._same is not None and not self.specs:
+            ask = replace(self._same, task=task, submitted_s=now)
+        else:
+            spec = self.spec_of(task)
             key = packing.key_of(
                 self._argv(task), self._cwd, spec.name, run_folder=self.folder, kept=self.shared.script.kept
             )
+            ask = deal.ask_of(spec, task, key, now, workers=self.parts.workers_for(spec))
             if self.run.task_kind == "rank" and not self.specs:
-                self._key = key
-        ask = deal.ask_of(spec, task, key, now, workers=self.parts.workers_for(spec))
+                self._same = ask
         self.learning.ask_outside(ask, lambda: self.shared.script.executed(self._argv(task)), self._cwd, self.board)
         self._asked = ask
         return ask

@@ -98,6 +98,7 @@ class Strategy(ABC):
         self.starting = shared.starting
         self.say = shared.say
         self.specs = shared.specs
+        self._base_spec = deal.base_spec(shared.run)
         limit = shared.host.limit()
         self.parts = parts.parts_of(
             self.node.name, self.node.workers, None if limit is None else limit.mib, is_bound=self.run.bind
@@ -146,7 +147,7 @@ class Strategy(ABC):
 
     def spec_of(self, task: int) -> TaskSpec:
         """Return the options of a task."""
-        return deal.spec_of(self.run, self.specs, task)
+        return self.specs[task] if self.specs else self._base_spec
 
     def take_more_workers(self, task: Attempt, worker: int, *free: MutableSequence[int]) -> None:
         """Take the further workers whose cores an attempt has from `free`.
@@ -154,6 +155,9 @@ class Strategy(ABC):
         Those with cores that it does not have yet come first (with more processes than cores, several have the same),
         then those of its GPU, then those near its cores.
         """
+        if task.ask.workers <= 1:
+            task.more_workers = ()
+            return
         own = self.node.workers[worker].place
         cpus, found = set(own.cpus), list[int]()
 

@@ -171,6 +171,23 @@ def test_the_place_of_an_ended_task_is_not_taken_beside_one_that_its_kind_harms(
         assert list(node.starts(0.5)) == [3]
 
 
+@pytest.mark.parametrize(("seconds", "decides"), [(2.0, False), (3000.0, True)])
+def test_only_a_task_known_to_be_short_takes_a_place_on_a_gpu_where_it_may_be_alone(
+    tmp_path: Path, seconds: float, decides: bool
+) -> None:
+    node, now = SpeedNode(tmp_path, workers=1), 0.0
+    for task in range(1, 12):
+        node.board.add(TaskAsk(task=task, gpu_mem_mib=4000, key=key("a")), now)
+    for _ in range(4):  # then the duration of the command is known
+        (task,) = node.starts(now)
+        now += seconds
+        node.end(task, now)
+    (task,) = node.starts(now)
+    assert node.board.running[task].estimate.seconds == pytest.approx(seconds, rel=0.1)
+    node.end(task, now + 0.5)
+    assert (node.board.repeat(now + 0.5) is None) is decides
+
+
 def test_groups_are_kept_for_the_end_of_the_run(node: SpeedNode) -> None:
     measured(node, error=0.1)
     node.end(1, 130.0)
