@@ -27,7 +27,7 @@ exit codes
 def add_to(commands: Any) -> None:
     """Add the sub-command `archive`."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "archive", help="append the load of all users to the archive, for slurm-share report", epilog=EPILOG
+        "archive", help="append the load of all users to the archive, for slurm-share report --all", epilog=EPILOG
     )
     parser.add_argument(
         "--source", metavar="NAME", help=f"{', '.join(SOURCES_OF_ALL)} (default: load_source in config.toml)"

@@ -250,7 +250,7 @@ class Settings(Struct, frozen=True):
     """File with a token for that server; empty: none is needed."""
 
     archive_folder: str = "/var/lib/slurm-share/archive"
-    """Folder of the TSV files, one a day, that `slurm-share archive` writes and `slurm-share report` reads."""
+    """Folder of the TSV files, one a day, that `slurm-share archive` writes and `slurm-share report --all` reads."""
 
     estimate_history: str = ""
     """A folder that users can read, with files `*.jsonl` of the memory that tasks of all users need: a line for each
@@ -258,7 +258,7 @@ class Settings(Struct, frozen=True):
     for scripts that its user has run less than three times. Empty: none."""
 
     documentation_url: str = ""
-    """URL of the site's page on sharing GPUs, for the messages that `slurm-share report` drafts; empty: no link."""
+    """URL of the site's page on sharing GPUs, for the messages of `slurm-share report --drafts`; empty: no link."""
 
     messages: Messages = Messages()
     """The table `[messages]`, for `llsub --spmd`. llsub also reads `between_nodes`, on the host where it is called."""

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
 
-from ..core.text import gib_text, rate_text, span_text
+from ..core.text import rate_text, span_text
 from ..usage import TaskUse, UseSeries
 from . import svg, tables, text
 from .records import JobFigures, JobReport
@@ -43,7 +43,7 @@ dl{display:grid;grid-template-columns:7.5rem 1fr;gap:4px 14px;margin:12px 0}dt{c
 dd{margin:0;overflow-wrap:anywhere}
 .scroll{overflow-x:auto;-webkit-overflow-scrolling:touch}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;min-width:100%}
-th,td{text-align:right;padding:4px 10px;border-bottom:1px solid var(--rule);white-space:nowrap}
+th,td{text-align:right;padding:4px 8px;border-bottom:1px solid var(--rule);white-space:nowrap}
 th{color:var(--soft);font-weight:600}th:first-child,td:first-child,.left{text-align:left}
 pre{background:var(--card);padding:10px 12px;border-radius:6px;overflow-x:auto;margin:8px 0;
 font:13px/1.45 ui-monospace,SFMono-Regular,Menlo,monospace}
@@ -151,9 +151,10 @@ def _next(then: NextTime, report: JobReport) -> str:
         return ""
     parts = []
     for line in said:
-        body = line.strip()
-        is_command = body.startswith(("sbatch ", "llsub ", "cd ", "--")) and "  " not in body.split("    ")[0]
+        body, _, remark = line.strip().partition(text.REMARK)
+        is_command = body.startswith(("sbatch ", "llsub ", "cd "))
         parts.append(f"<pre>{escape(body)}</pre>" if is_command else f"<p>{escape(body)}</p>" if body else "")
+        parts.append(f'<p class="soft">{escape(remark)}</p>' if remark else "")
     return f"<h2>Next time</h2>{''.join(parts)}"
 
 
@@ -175,10 +176,10 @@ def _plots(report: JobReport, found: JobFigures) -> str:
         _plot("GPU load", _gpu_lines(report, found, origin, "load_percent"), until, _percent, top=100.0),
         _plot(
             "GPU memory of its processes",
-            _gpu_lines(report, found, origin, "memory_mib"),
+            _in_gib(_gpu_lines(report, found, origin, "memory_mib")),
             until,
-            gib_text,
-            limit=None if not found.gpu_memory_mib else (float(found.gpu_memory_mib), "size of a GPU"),
+            _gib,
+            limit=None if not found.gpu_memory_mib else (found.gpu_memory_mib / 1024, "size of a GPU"),
         ),
         _plot("Power of the GPUs", _gpu_lines(report, found, origin, "power_w"), until, _watt),
         _plot("Rate of the tasks", _lines(report, origin, lambda one: one.rate_per_s), until, rate_text),
@@ -191,10 +192,10 @@ def _plots(report: JobReport, found: JobFigures) -> str:
         ),
         _plot(
             "Host memory",
-            _lines(report, origin, lambda one: one.memory_mib),
+            _in_gib(_lines(report, origin, lambda one: one.memory_mib)),
             until,
-            gib_text,
-            limit=None if not found.memory_limit_mib else (float(found.memory_limit_mib), "limit on a node"),
+            _gib,
+            limit=None if not found.memory_limit_mib else (found.memory_limit_mib / 1024, "limit on a node"),
         ),
     ]
     shown = "".join(drawn)
@@ -240,6 +241,18 @@ def _plot(
 
 def _percent(value: float) -> str:
     return f"{value:.0f} %"
+
+
+def _gib(value: float) -> str:
+    return f"{value:g} GiB"
+
+
+def _in_gib(lines: Sequence[svg.Line]) -> list[svg.Line]:
+    """Return lines of MiB in GiB, of which an axis has round numbers."""
+    return [
+        svg.Line(line.label, tuple((at, None if mib is None else mib / 1024) for at, mib in line.points))
+        for line in lines
+    ]
 
 
 def _watt(value: float) -> str:

@@ -19,6 +19,8 @@ WIDTH_LEAST, WIDTH_MOST = 60, 120
 BAR = 24
 """Columns between the brackets of a bar."""
 LABEL = 12
+REMARK = "    "
+"""Between a command and what it does."""
 
 
 class Section(Struct, frozen=True):
@@ -339,7 +341,7 @@ def next_lines(then: NextTime, report: JobReport, width: int) -> list[str]:
         said += [""] if said else []
         said += _wrapped([f"How many tasks: {advice.sentence}"], width, "  ")
     if report.run and report.job is not None and not report.runs and _is_unfinished(report):
-        said += ["", f"  llsub --resume {terminal.safe(report.run)}    the tasks that are not done"]
+        said += ["", f"  llsub --resume {terminal.safe(report.run)}{REMARK}the tasks that are not done"]
     return said
 
 

@@ -337,7 +337,7 @@ def agent_tls(facts: Facts) -> Sequence[CheckVerdict]:
     "archive",
     EVERYWHERE,
     asks="if the timer of `slurm-share archive` is on, its source shows everybody's load and its last run did not fail",
-    why="nothing is added to the history that `slurm-share report` reads",
+    why="nothing is added to the history that `slurm-share report --all` reads",
     fix="journalctl -u slurm-share-archive.service -n 20 says why; then systemctl start slurm-share-archive.service",
 )
 def archive(facts: Facts) -> Sequence[CheckVerdict]:
