@@ -33,6 +33,8 @@ The checks marked `install --check` need only Slurm's files, config.toml and the
 install` runs them on the controller on the files as they will be after its `--apply`, before Slurm uses them, and
 prints the same findings.
 
+## What `--fix` changes
+
 `--fix` completes the clean-up of ended jobs (daemons, leftover processes, folders, lines in the ledger), restores
 compute modes that a job changed, stops MPS daemons of slurm-share without a job, runs slurm-share-plugin to choose the
 object for the installed Slurm, and removes others' write permission from the state folder and the log. Before it
@@ -41,11 +43,15 @@ of them does not answer, it changes nothing of these. While the ledger lacks a j
 and no daemon. A daemon that a program uses is not stopped, and the program is named. Problems of Slurm or the system
 are only reported.
 
+## On all hosts
+
 `slurm-share doctor --cluster` on a controller runs it on every controller and node through `remote_command` of
 config.toml, 32 hosts at once, and prints a line for each kind of finding, with its hosts (`n[1-40]`) and the remedy,
 then a count of hosts. `--also login[1-2]` adds hosts that Slurm does not know. Its exit code is that of the worst host;
 a host that does not answer within 90 s is named with the reason, and counts as 3. Nodes that Slurm has switched off are
 not asked.
+
+## What it asks of Slurm
 
 Five hundred nodes can run it at once. It sends slurmctld two pings and a request for the configuration; from a compute
 node one request for nodes and partitions and one for each job that the node knows (for more than four: one for all
@@ -82,7 +88,7 @@ def page(only: Collection[str] = ()) -> str:
     topics = "".join(
         f"* [{theme}](#{re.sub(r'[^a-z ]', '', theme.lower()).replace(' ', '-')})\n" for theme, _ in THEMES
     )
-    parts = [HEAD, f"The checks by topic:\n\n{topics}"]
+    parts = [HEAD, f"## The checks by topic\n\n{topics}"]
     for theme, checks in THEMES:
         parts += [f"## {theme}\n", *(_described(check) for check in checks)]
     rows = (f"| {row} | {', '.join(names)} |\n" for row, names in FORESEES.items())
