@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..core.installed import version
 from ..node.gpus.load import NvmlSession
+from ..node.readings import DriverNow, HostNow
 from .collectors import NodeReader
 from .rules import fold, history
 from .rules.history import NodeHistory
@@ -21,12 +22,15 @@ class NodeSampler:
         self._driver = driver or NvmlSession()
         self._history = NodeHistory()
         self._version = version()
+        self.readings: tuple[HostNow, DriverNow] | None = None
+        """What the last snapshot was made from; its processes are in the same order."""
 
     def sample(self) -> Snapshot:
         """Return a snapshot of the node. A part that is missing or does not answer is a problem in it, not an error."""
         driver = self._driver.read()
         pids = {process.pid for gpu in driver.gpus for process in gpu.processes or ()}
         host = self._kernel.read(sorted(pids), tuple(gpu.uuid for gpu in driver.gpus))
+        self.readings = host, driver
         self._history, snapshot = fold.fold(self._history, host, driver, self._node, self._version)
         return snapshot
 

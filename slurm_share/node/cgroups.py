@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ..core import names, numbers
 from ..core.patterns import pattern
@@ -32,6 +33,7 @@ _V1 = pattern(r"/slurm(?:_[^/]+)?/uid_([0-9]{1,10})/job_([0-9]{1,10})(?=/|$)(?:/
 _OF_A_USER = pattern(r"/user\.slice/|/user@[0-9]+\.service/")
 """systemd lets the user make folders of any name below these."""
 _STEPD = pattern(rb"slurmstepd: \[([0-9]{1,10})(?:\.([^\]\0]+))?\]")
+_SOME = pattern(rb"some .* total=([0-9]{1,18})")
 _REAL_ROOT = pattern(rb"(?m)^Uid:\t0\t")
 _UID = pattern(rb"(?m)^Uid:\t([0-9]+)\t")
 _SAMPLES = "\0{}\0".format("\0".join(names.SAMPLE_WORDS)).encode()
@@ -59,6 +61,27 @@ class CgroupPlace(Struct, frozen=True):
     """Controllers of v1 whose path this is, as the kernel writes them; empty for v2."""
 
 
+NO_PRESSURE_V1 = "this node's cgroups are of version 1, which counts no waiting; version 2 does"
+NO_PRESSURE = "the node's kernel counts no waiting (PSI): boot it with psi=1"
+NO_LIMIT = "Slurm limits no memory of jobs here (ConstrainRAMSpace in cgroup.conf)"
+NO_GROUP = "Slurm keeps no job in a cgroup on this node"
+
+
+class GroupUse(Struct, frozen=True, kw_only=True):
+    """Figures of a job's cgroup for its record of use, and what tells one start of the job from the next."""
+
+    start: str = ""
+    """The job's SLUID, or the inode of its folder if that stays as long as the job runs. Empty: not known."""
+    cpus: int | None = None
+    """CPUs that it may use; None: not limited."""
+    cpu_wait_s: float | None = None
+    """Time in which some of its processes waited for a CPU, since the group was made (PSI)."""
+    io_wait_s: float | None = None
+    """The same for storage."""
+    memory_limit_mib: int | None = None
+    unknown: dict[str, str] = {}
+
+
 class JobGroup(Struct, frozen=True, kw_only=True):
     """Resource use of one job by its cgroup."""
 
@@ -71,6 +94,7 @@ class JobGroup(Struct, frozen=True, kw_only=True):
     """Without those in llload's steps."""
     llload_s: dict[str, float] = {}
     """Step of llload -> its part of `cpu_s`."""
+    use: GroupUse = GroupUse()
     unknown: dict[str, str] = {}
 
 
@@ -231,6 +255,8 @@ class JobGroups:
         """(folder of a step, its inode) -> whether the step is llload's."""
         self._kills: dict[str, dict[str, int]] = {}
         """Folder of a job in v2 -> step of llload -> processes that the kernel ended there, also after its end."""
+        self._cpus: dict[str, int | None] = {}
+        """Folder of a job in v2 -> its CPUs."""
 
     def read(self) -> tuple[JobGroup, ...] | None:
         """Return the use of each job; None: Slurm keeps no jobs in cgroups here (proctrack/linuxproc), or none has run
@@ -312,10 +338,31 @@ class JobGroups:
             if uid is None:
                 uid = _read_owner(folder, self._proc)
             known[folder] = (job, uid or None)
-            found.append(self._group_v2(folder, job, uid, self._llload_steps(folder, "/user", before)))
+            group = self._group_v2(folder, job, uid, self._llload_steps(folder, "/user", before))
+            found.append(replace(group, use=self._use_v2(folder, place.sluid)))
         self._known = known
+        self._cpus = {folder: cpus for folder, cpus in self._cpus.items() if folder in known}
         self._kills = {folder: kills for folder, kills in self._kills.items() if folder in known}
         return tuple(found)
+
+    def _use_v2(self, folder: str, sluid: str | None) -> GroupUse:
+        if folder not in self._cpus:
+            self._cpus[folder] = _cpus_v2(folder)
+        cpu_wait, io_wait = (_waited_s(f"{folder}/{what}.pressure") for what in ("cpu", "io"))
+        unknown = {
+            name: NO_PRESSURE for name, value in (("cpu_wait_s", cpu_wait), ("io_wait_s", io_wait)) if value is None
+        }
+        limit = slurp(f"{folder}/memory.max").strip()
+        if not limit.isdigit():
+            unknown["memory_limit_mib"] = NO_LIMIT
+        return GroupUse(
+            start=sluid or _lasting_inode(folder),
+            cpus=self._cpus[folder],
+            cpu_wait_s=cpu_wait,
+            io_wait_s=io_wait,
+            memory_limit_mib=int(limit) // _MIB if limit.isdigit() else None,
+            unknown=unknown,
+        )
 
     def _group_v2(self, folder: str, job: int, uid: int | None, llload: list[str]) -> JobGroup:
         cpu_s, used, kills = _use_v2(folder)
@@ -356,7 +403,8 @@ class JobGroups:
         found = []
         for job, uid in jobs:
             steps = self._llload_steps(f"{folder}/uid_{uid}/job_{job}", "", before)
-            found.append(self._group_v1(trees, job, uid, [step.rpartition("/")[2] for step in steps]))
+            group = self._group_v1(trees, job, uid, [step.rpartition("/")[2] for step in steps])
+            found.append(replace(group, use=_use_v1(trees, f"uid_{uid}/job_{job}")))
         return tuple(found)
 
     def _group_v1(self, trees: dict[str, str], job: int, uid: int, llload: list[str]) -> JobGroup:
@@ -382,6 +430,44 @@ def _use_v2(folder: str) -> tuple[float | None, int | None, int | None]:
         used = memory[b"anon"] + memory.get(b"shmem", 0) + (int(swap) if swap.isdigit() else 0)
     kills = keyed(f"{folder}/memory.events").get(b"oom_kill")
     return None if usage is None else usage / 1e6, used, kills
+
+
+def _cpus_v2(folder: str) -> int | None:
+    """Return the number of CPUs of a group whose CPUs are limited; None: they are not."""
+    if not slurp(f"{folder}/cpuset.cpus").strip():
+        return None
+    parts = slurp(f"{folder}/cpuset.cpus.effective").decode("ascii", "replace").strip().split(",")
+    ends = [part.partition("-") for part in parts if part.replace("-", "").isdigit()]
+    return sum(int(last or first) - int(first) + 1 for first, _, last in ends) or None
+
+
+def _waited_s(file: str) -> float | None:
+    """Return the seconds of the line `some` of a file with pressure; None: the kernel counts none."""
+    match = _SOME.match(slurp(file))
+    return None if match is None else int(match[1]) / 1e6
+
+
+def _lasting_inode(folder: str) -> str:
+    """Return the inode of a job's folder, if the folder stays from the start of the job to its end here: it has the
+    batch step, or the extern step (PrologFlags=Contain). Else empty: between two steps there is no folder."""
+    try:
+        if {"step_batch", "step_extern"}.isdisjoint(os.listdir(folder)):  # noqa: PTH208
+            return ""
+        return str(os.stat(folder).st_ino)  # noqa: PTH116
+    except OSError:
+        return ""
+
+
+def _use_v1(trees: dict[str, str], below: str) -> GroupUse:
+    unknown = {"cpu_wait_s": NO_PRESSURE_V1, "io_wait_s": NO_PRESSURE_V1}
+    limit = slurp(f"{trees['memory']}/{below}/memory.limit_in_bytes").strip() if "memory" in trees else b""
+    # without a limit it is the largest number of pages
+    limit_mib = int(limit) // _MIB if limit.isdigit() and int(limit) < 1 << 60 else None
+    if limit_mib is None:
+        unknown["memory_limit_mib"] = NO_LIMIT
+    return GroupUse(
+        start=_lasting_inode(f"{next(iter(trees.values()))}/{below}"), memory_limit_mib=limit_mib, unknown=unknown
+    )
 
 
 def _cpu_v1(folder: str) -> float | None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from ..core.records import Reasons
+from .cgroups import NO_GROUP, GroupUse
 from .gpu_figures import GpuBooking, GpuLoad
 from .progress_figures import RunProgress, TaskProgress
 from .records import GpuProcess
@@ -92,6 +93,7 @@ class JobNow(Struct, frozen=True, kw_only=True):
     """Without the steps of llload."""
     memory_kills: int | None = None
     """Without the steps of llload."""
+    use: GroupUse = GroupUse(unknown=dict.fromkeys(("cpu_wait_s", "io_wait_s", "memory_limit_mib"), NO_GROUP))
     unknown: Reasons = {}
 
 

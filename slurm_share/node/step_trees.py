@@ -178,6 +178,7 @@ def jobs_of(
             llload_s=_llload_s(tree) if group.cpu_s is None else group.llload_s,
             memory_mib=memory,
             memory_kills=group.memory_kills,
+            use=group.use,
             unknown=unknown,
         )
     for job, tree in by_job.items():
@@ -190,7 +191,7 @@ def jobs_of(
                 cpu_s=_cpu_s(tree),
                 llload_s=_llload_s(tree),
                 memory_mib=_memory_mib(tree),
-                unknown={"memory_kills": "Slurm keeps no job in a cgroup on this node"},
+                unknown={"memory_kills": cgroups.NO_GROUP},
             )
     return tuple(found[job] for job in sorted(found))
 

@@ -127,6 +127,8 @@ class JobUse(Struct, frozen=True, gc=False, kw_only=True):
     began: Moment | None = None
     ended: Moment | None = None
     """None: it still runs."""
+    measured_s: Level | None = None
+    """For how much of its time there are samples. Less than all: whoever measured came later, or was away."""
     share: Count | None = None
     """N of --share-gpu=N; None: no share, or not known."""
     slots: Count | None = None
