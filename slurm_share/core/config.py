@@ -34,10 +34,12 @@ _RANGES = {
     "shards_per_gpu": (0, 4294967293),
     "agent_interval_s": (0.5, 300.0),
     "agents_port": (1, 65535),
+    "usage_days": (1, 3650),
+    "usage_mib": (1, 1048576),
 }
 _PATHS = ("log_file", "mps_control", "agent_socket", "agent_token_file", "prometheus_token_file", "archive_folder",
           "estimate_history", "mode_file", "agent_tls_certificate", "agent_tls_key", "agent_tls_client_ca", "agents_ca",
-          "agents_certificate", "agents_key", "agent_textfile", "prometheus_ca")  # fmt: skip
+          "agents_certificate", "agents_key", "agent_textfile", "prometheus_ca", "usage_folder")  # fmt: skip
 
 REMOTE_NODE = "NODE"
 """Placeholder for the node's name in `remote_command`."""

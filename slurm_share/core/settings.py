@@ -235,6 +235,16 @@ class Settings(Struct, frozen=True):
     /var/lib/slurm-share-metrics/slurm_share.prom, in a folder that the agent may write: it replaces the file every 15
     seconds and removes it at its end. node_exporter shows it to everyone who reaches its port. Empty: none."""
 
+    usage_folder: str = "/var/lib/slurm-share-agent"
+    """Folder in which the agent keeps what each job of its node has used, for `slurm-share report`; the agent's own.
+    Empty: only in memory, until a while after the job's end."""
+
+    usage_days: int = 30
+    """How many days the agent keeps the record of a job after its end."""
+
+    usage_mib: int = 512
+    """Most disk space of these records on a node; the oldest go first."""
+
     agents_port: int = 594
     """Port of the agents, for `llload --source agents`; the host is the node's name. Avoid ports 600 to 1023: NFS and
     RPC use some of them."""

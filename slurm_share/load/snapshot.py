@@ -150,6 +150,10 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     tasks_measured: Annotated[Count, Metric("Tasks that the peaks rest on.", together="sum")] = 0
     tasks_at_once: Annotated[Count, Metric("The most tasks at the same moment.", together="sum")] = 0
     measured_s: Annotated[Level, Metric("How long the job has been watched.")] = 0.0
+    energy_j: Annotated[
+        Level | None, Metric("Energy of the GPUs that the job is charged with here.", counter=True, together="sum")
+    ] = None
+    """Its part of its GPUs' energy while the agent watched it; None: no agent, or the GPU counts no energy."""
     progress: JobProgress | None = None
     """The progress of its tasks here, as the launchers of llsub report it; None: not reported."""
     unknown: Reasons = {}
@@ -177,6 +181,10 @@ class UserLoad(Struct, frozen=True, gc=False, kw_only=True):
     """As `JobLoad.gpu_load`, on each GPU since the user came to it."""
     cpu_cores: Annotated[Level | None, Metric("CPU time of the user's jobs, in cores.", "cpu_used_cores")] = None
     memory_mib: Annotated[Amount | None, Metric("Host memory of the user's jobs, without page cache.")] = None
+    energy_j: Annotated[
+        Level | None, Metric("Energy of the GPUs that the user's jobs are charged with.", counter=True, together="sum")
+    ] = None
+    """Of all jobs since the agent or the node started, also of those that have ended."""
     unknown: Reasons = {}
 
 

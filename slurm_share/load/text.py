@@ -188,6 +188,15 @@ def summed_memory(one: Sum) -> str:
     return gigabytes(one.mib) + (UNKNOWN if one.partial else "")
 
 
+def energy_text(joules: float | None) -> str:
+    """Return energy in a readable unit: 512J, 5.1kJ, 1.20kWh; empty: not known."""
+    if joules is None:
+        return ""
+    if joules < 1000:
+        return f"{joules:.0f}J"
+    return f"{joules / 1000:.1f}kJ" if joules < 1e6 else f"{joules / 3.6e6:.2f}kWh"
+
+
 def summed_percent(value: float | None, *, is_whole: bool) -> str:
     """Return a mean over nodes; 88%? counts nodes that are silent as busy as the others."""
     return percent_text(value) + (UNKNOWN if value is not None and not is_whole else "")

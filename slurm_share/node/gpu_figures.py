@@ -137,6 +137,10 @@ class GpuLoad(GpuWindows[Means], frozen=True, gc=False, kw_only=True):
     unused_s: Annotated[Level | None, Metric("How long no process has been on the GPU, at most 900.")] = None
     """Seconds without any process on it, of the measured time, at most 900. None: a process runs now, or the driver
     does not list processes; for a user also if the GPU has been free for less than 10 minutes."""
+    unattributed_energy_j: Annotated[
+        Level | None, Metric("Energy of the GPU that no job is charged with, since the agent watches.", counter=True)
+    ] = None
+    """Its energy while nobody was on it, or only processes of no job; None: no agent, or it counts no energy."""
     problem: str | None = None
     """Why it cannot be used, such as: GPU is lost."""
     unknown: Reasons = {}

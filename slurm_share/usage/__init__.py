@@ -22,7 +22,17 @@ if TYPE_CHECKING:
         UseSeries,
     )
     from .rules import counted, energy
-    from .rules.energy import Charge, GpuMoment, Holder, Meter, MigInstance, add_charges, mig_holders, slices_of
+    from .rules.energy import (
+        Charge,
+        GpuMoment,
+        Holder,
+        Meter,
+        MeterBase,
+        MigInstance,
+        add_charges,
+        mig_holders,
+        slices_of,
+    )
     from .series import GpuSample, Recorder
 
 __getattr__, __all__ = exports(
@@ -34,7 +44,17 @@ __getattr__, __all__ = exports(
             *("Sources", "TaskUse", "UseSeries"),
         ],
         "rules.energy": [
-            *("Charge", "GpuMoment", "Holder", "Meter", "MigInstance", "add_charges", "mig_holders", "slices_of"),
+            *(
+                "Charge",
+                "GpuMoment",
+                "Holder",
+                "Meter",
+                "MeterBase",
+                "MigInstance",
+                "add_charges",
+                "mig_holders",
+                "slices_of",
+            ),
         ],
         "series": ["GpuSample", "Recorder"],
     },

@@ -115,8 +115,8 @@ def usage_of(
 def _ask_usage(socket_path: str, timeout_s: float, job: int, nodes: tuple[str, ...]) -> UsageReply:
     data = _exchange(socket_path, timeout_s, Question(usage=job, nodes=nodes))
     reply = parse_usage(data, socket_path)
-    if reply.why:
-        raise StateError(socket_path, reply.why)
+    if reply.why or not (reply.usage or reply.problems):
+        raise StateError(socket_path, reply.why or "the agent is of an older release, which keeps no records of jobs")
     return reply
 
 

@@ -64,6 +64,10 @@ class HeldGpus:
         self._ask_about_one(jobs)
         return replace(snapshot, jobs=jobs)
 
+    def record(self, job: int, uid: int) -> QueuedJob | None:
+        """Return Slurm's record of a job here; None: Slurm was not asked yet, or does not show it."""
+        return self._records.get((job, uid))
+
     def _with_share(self, snapshot: Snapshot, job: JobLoad, known: LedgerJob | None) -> JobLoad:
         if known is not None and known.uid == job.uid and known.share:
             return _with_granted(job, known.gpus)

@@ -29,6 +29,11 @@ _RESOLVERS = 8
 _ADDRESSES = 3
 """Most addresses of one name that are tried in turn."""
 
+FREE_PORTS = 1024
+"""The first port on which any user may listen (net.ipv4.ip_unprivileged_port_start)."""
+TARGET = "/usage/"
+"""The beginning of the path about a job; its number follows."""
+
 REFUSED = "no agent answers"
 TIMED_OUT = "timeout"
 WRONG_TOKEN = "wrong token"

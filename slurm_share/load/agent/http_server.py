@@ -18,6 +18,7 @@ import h11
 from ...core import log, numbers
 from ...core.errors import StateError, UsageError, shown
 from .connections import Connections
+from .http_client import FREE_PORTS, TARGET
 from .newest import NewestSnapshot
 from .socket_server import NO_SAMPLE
 from .tls import CLEAR_TEXT, AgentTls, TlsChannel
@@ -35,8 +36,6 @@ NODE_ONLY = b"/snapshot?details=no"
 METRICS = b"/metrics"
 MOST_KNOWN = 64
 """Most authenticated connections at once."""
-FREE_PORTS = 1024
-"""The first port on which any user may listen (net.ipv4.ip_unprivileged_port_start)."""
 _ANSWERS = (200, 404)
 """Statuses that only a caller with the token gets."""
 _COMPLAINT_S = 60.0
@@ -55,14 +54,17 @@ class HttpServer:
         token: Token,
         newest: NewestSnapshot,
         metrics: Callable[[], tuple[bytes, str] | None],
+        usage: Callable[[int], Awaitable[bytes]],
         tls: AgentTls | None = None,
     ) -> None:
-        """`metrics` returns the page and its content type; None before the first sample. `tls` None: clear text."""
+        """`metrics` returns the page and its content type; None before the first sample. `usage` returns what is known
+        of a job. `tls` None: clear text."""
         self._tls = tls
         self._host, self._port = split_address(address)
         self._token = token
         self._newest = newest
         self._metrics = metrics
+        self._usage = usage
         self._unauthenticated = Connections(MOST, MOST_EACH)
         self._authenticated = Connections(MOST_KNOWN, MOST_KNOWN)
         self._complained = -_COMPLAINT_S
@@ -166,9 +168,9 @@ class HttpServer:
             return 401, b"send the token: Authorization: Bearer TOKEN\n", _TEXT
         if request.method != b"GET":
             return 405, b"GET only\n", _TEXT
-        return self._page(request.target)
+        return await self._page(request.target)
 
-    def _page(self, target: bytes) -> tuple[int, bytes, str]:
+    async def _page(self, target: bytes) -> tuple[int, bytes, str]:
         if target == SNAPSHOT:
             data = self._newest.of_all_users()
         elif target == NODE_ONLY:
@@ -176,8 +178,10 @@ class HttpServer:
         elif target == METRICS:
             page = self._metrics()
             return (503, NO_SAMPLE.encode(), _TEXT) if page is None else (200, *page)
+        elif (job := _job_of(target)) is not None:
+            return 200, await self._usage(job), _JSON
         else:
-            return 404, b"not found; there are /snapshot, /snapshot?details=no and /metrics\n", _TEXT
+            return 404, b"not found; there are /snapshot, /snapshot?details=no, /metrics and /usage/JOB\n", _TEXT
         return (503, NO_SAMPLE.encode(), _TEXT) if data is None else (200, data, _JSON)
 
     def _complain(self, text: str) -> None:
@@ -185,6 +189,12 @@ class HttpServer:
         if now - self._complained >= _COMPLAINT_S:
             self._complained = now
             log.line("", "agent", text)
+
+
+def _job_of(target: bytes) -> int | None:
+    """Return the job that a path is about; None: it is another path."""
+    head, _, job = target.partition(TARGET.encode())
+    return None if head else numbers.whole(job, numbers.UINT32_MOST)
 
 
 async def _request(conn: h11.Connection, read: Callable[[int], Awaitable[bytes]]) -> h11.Request:

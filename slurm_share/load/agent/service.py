@@ -37,6 +37,8 @@ from .newest import NewestSnapshot
 from .socket_server import SocketServer
 from .tls import AgentTls
 from .token import Token
+from .usage_answers import UsageAnswers
+from .use_keeper import UseKeeper
 
 if TYPE_CHECKING:  # loads the driver's library
     from ..sampler import NodeSampler
@@ -74,6 +76,8 @@ class Sampling:
         file: Path,
         meter: Meter,
         put: Callable[[Snapshot], None],
+        held_gpus: HeldGpus,
+        use: UseKeeper,
     ) -> None:
         self._make = make
         self._interval_s = interval_s
@@ -84,7 +88,8 @@ class Sampling:
         self._in_round_since: float | None = None
         self._remembered = float("-inf")
         self._said = ""
-        self._held = HeldGpus(interval_s)
+        self._held = held_gpus
+        self._use = use
         # A daemon thread: one that hangs in the driver must not keep the process from ending.
         self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
 
@@ -114,6 +119,7 @@ class Sampling:
                     sampler = self._make_sampler()
                 ledger = held.read_ledger_jobs(Paths())
                 seen = self._held.filled(held.with_shares(sampler.sample(), ledger), ledger)
+                seen = self._use.add(sampler, seen, ledger)
                 self._put(own_figures.closed(seen, os.geteuid()))
                 failed, rounds = 0, rounds + 1
                 self._said = ""
@@ -134,6 +140,7 @@ class Sampling:
         if sampler is not None:
             self._remember(sampler)
             self._close(sampler)
+        self._use.close(_END_S / 2)
 
     def _make_sampler(self) -> NodeSampler:
         sampler = self._make()
@@ -243,9 +250,12 @@ async def serve(
             with contextlib.suppress(RuntimeError):  # the loop has ended, and the agent ends
                 loop.call_soon_threadsafe(newest.put, snapshot)
 
-        sampling = Sampling(make, settings.agent_interval_s, place.parent / STATE_FILE, meter, put)
-        socket_server = SocketServer(place, newest, settings.operators_group)
-        http_server = await _http(settings, newest, meter)
+        held_gpus = HeldGpus(settings.agent_interval_s)
+        use = UseKeeper(settings, held_gpus)
+        sampling = Sampling(make, settings.agent_interval_s, place.parent / STATE_FILE, meter, put, held_gpus, use)
+        answers = UsageAnswers(use.records, lambda: newest.node, settings)
+        socket_server = SocketServer(place, newest, answers, settings.operators_group)
+        http_server = await _http(settings, newest, meter, answers)
         await socket_server.open()
         sampling.start()
         ready(socket_server, http_server)
@@ -262,6 +272,7 @@ async def serve(
             await socket_server.close()
             if http_server is not None:
                 await http_server.close()
+            answers.close()
             if not await loop.run_in_executor(None, sampling.end):
                 say("the last sample hangs in the driver; the peaks of the last minute are lost")
     finally:
@@ -302,7 +313,7 @@ def _page(newest: NewestSnapshot, meter: Meter) -> bytes | None:
     return None if body is None else body + metrics.render_cost(meter.read(), newest.node)
 
 
-async def _http(settings: Settings, newest: NewestSnapshot, meter: Meter) -> HttpServer | None:
+async def _http(settings: Settings, newest: NewestSnapshot, meter: Meter, answers: UsageAnswers) -> HttpServer | None:
     """Start the HTTP server; return None if it is not configured or cannot start, which is logged."""
     if not settings.agent_http:
         return None
@@ -312,7 +323,7 @@ async def _http(settings: Settings, newest: NewestSnapshot, meter: Meter) -> Htt
         return None if body is None else (body, metrics.CONTENT_TYPE)
 
     tls = AgentTls(settings) if settings.agent_tls_certificate else None
-    server = HttpServer(settings.agent_http, Token(settings.agent_token_file), newest, page, tls)
+    server = HttpServer(settings.agent_http, Token(settings.agent_token_file), newest, page, answers.of_all_users, tls)
     try:
         await server.open()
     except (StateError, OSError) as error:

@@ -17,9 +17,10 @@ from ...core import text_files
 from ...core.errors import StateError
 from . import callers
 from .callers import Caller
-from .client import QUESTION_MAX_BYTES, Question, Reply
+from .client import QUESTION_MAX_BYTES, Question, Reply, UsageReply
 from .connections import Connections
 from .newest import NewestSnapshot
+from .usage_answers import UsageAnswers
 
 MOST = 128
 """Most connections at once."""
@@ -27,6 +28,8 @@ MOST_EACH = 16
 """Most connections of one user."""
 QUESTION_S = 5.0
 """The longest wait for a caller's question, and again for the caller to read the answer."""
+ANSWER_S = 15.0
+"""The longest time for an answer: other nodes are asked for OTHERS_S of usage_answers, and Slurm before them."""
 _CALLER_KEPT_S = 300.0
 """How long a user's name and groups are cached."""
 _CALLERS_KEPT = 1024
@@ -38,8 +41,9 @@ _decoder = msgspec.json.Decoder(Question)
 class SocketServer:
     """Serve the local socket in the event loop."""
 
-    def __init__(self, path: Path, newest: NewestSnapshot, operators_group: str) -> None:
+    def __init__(self, path: Path, newest: NewestSnapshot, usage: UsageAnswers, operators_group: str) -> None:
         self._path = path
+        self._usage = usage
         self._newest = newest
         self._operators_group = operators_group
         self._peer_uid = callers.peer_uid
@@ -75,7 +79,9 @@ class SocketServer:
         connection = self._connections.add(uid, writer.transport.abort)
         try:
             async with asyncio.timeout(QUESTION_S):
-                reply = await self._answer(uid, await reader.readline())
+                line = await reader.readline()
+            async with asyncio.timeout(ANSWER_S):
+                reply = await self._answer(uid, line)
             writer.write(msgspec.json.encode(reply) + b"\n")
             async with asyncio.timeout(QUESTION_S):
                 await writer.drain()
@@ -87,12 +93,14 @@ class SocketServer:
             writer.transport.abort()
             self._connections.remove(connection)
 
-    async def _answer(self, uid: int, line: bytes) -> Reply:
+    async def _answer(self, uid: int, line: bytes) -> Reply | UsageReply:
         try:
             question = _decoder.decode(line)
         except text_files.NOT_JSON:
             return Reply(why="the agent does not know this question; caller and agent may be of different releases")
         caller = await self._caller(uid)
+        if question.usage is not None:
+            return await self._usage.of_caller(caller, question)
         if question.everybody and not caller.everything:
             group = f", and for members of the group {self._operators_group}" if self._operators_group else ""
             return Reply(why=f"everybody's load is for root{group}; leave out --all for your own")

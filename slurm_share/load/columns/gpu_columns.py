@@ -431,6 +431,7 @@ GPUS: tuple[Column[GpuRow], ...] = (
     _field("clients", "processes with a context on it", lambda gpu: gpu.clients),
     _field("mps_servers", "servers of MPS among its processes", lambda gpu: gpu.mps_servers),
     _field("energy_j", "energy since the driver was loaded, J", lambda gpu: gpu.energy_j),
+    _field("unattributed_energy_j", "energy that no job is charged with, J", lambda gpu: gpu.unattributed_energy_j),
     Column(
         "idle", "IDLE", "whether a job that holds it leaves it idle",
         text=lambda row: str(_is_idle(row)), value=_is_idle,

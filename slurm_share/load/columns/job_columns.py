@@ -9,13 +9,14 @@ from dataclasses import replace
 
 from ...share import queue
 from ..rules import idle, rates
-from ..rules.job_rows import JobRow, UsageRow
+from ..rules.job_rows import JobRow, Sum, UsageRow, summed
 from ..snapshot import Advice, JobLoad
 from ..text import (
     ABOUT_IDLE,
     ABOUT_NOTE,
     NONE,
     UNKNOWN,
+    energy_text,
     fold,
     gb,
     gigabytes,
@@ -150,6 +151,19 @@ def nppn(advice: Advice | None) -> str:
     return now if advice.verdict == "unknown" else f"{now} {advice.verdict}"
 
 
+def _energy_j(row: JobRow) -> Sum:
+    return summed((load.energy_j for _, load in row.loads), is_all=row.is_whole)
+
+
+def _energy(row: JobRow) -> str:
+    found = _energy_j(row)
+    return "" if found.value is None else energy_text(found.value) + (UNKNOWN if found.partial else "")
+
+
+def _thousands(value: float | None) -> float | None:
+    return None if value is None else value / 1000
+
+
 JOBS: tuple[Column[JobRow], ...] = (
     Column(
         "job", "JOB", "as squeue and scancel write it; 77 x12: an array, twelve elements in one line",
@@ -240,6 +254,12 @@ JOBS: tuple[Column[JobRow], ...] = (
         "peak", "TASKPEAK", "the most GPU memory that one task was seen with",
         text=lambda row: gigabytes(row.peak_mib) if row.tasks_measured else NONE, value=lambda row: gb(row.peak_mib),
         outputs=ON_SCREEN, unit="GB", right=True, least=6, most=9, goes=20, alias=("taskpeak",), sorts_down=True,
+    ),
+    Column(
+        "energy", "ENERGY", "energy of its GPUs that it is charged with while the agents watched it; filters take kJ",
+        text=_energy, value=lambda row: _thousands(_energy_j(row).value),
+        table=lambda row: energy_text(_here(row).energy_j) or NONE,
+        outputs=ON_SCREEN, right=True, least=6, most=9, goes=22, sorts_down=True, unless_empty=True, takes_last=True,
     ),
     replace(usage.CPU, doc="CPU time in percent of the CPUs that it has; 88%? as for the GPUs", outputs=DASHBOARD,
             goes=11),

@@ -21,6 +21,7 @@ from ..text import (
     Letter,
     Triple,
     core_text,
+    energy_text,
     first_of,
     gb,
     gpu_count_text,
@@ -185,6 +186,12 @@ def _field(field: str, doc: str, raw: Callable[[NodeRow], Raw]) -> Column[NodeRo
     return Column(field, field.upper(), doc, text=lambda row: str(raw(row)), value=raw, outputs=VALUES)
 
 
+def _energy_j(row: NodeRow) -> float | None:
+    snapshot = row.node.snapshot
+    known = [] if snapshot is None else [job.energy_j for job in snapshot.jobs if job.energy_j is not None]
+    return sum(known) if known else None
+
+
 def _letter(of: str, row: NodeRow) -> Letter:
     return letter_of([code for code in row.codes if code != "mH"], of)  # the past marks no figure
 
@@ -309,6 +316,14 @@ NODES: tuple[Column[NodeRow], ...] = (
         plain=lambda row: f"rate: {rates.text(_work(row), with_source=True)}",
         outputs=_NOT_TABLE,
         needs="details", right=True, least=4, most=18, goes=13, sorts_down=True, unless_empty=True,
+    ),
+    Column(
+        "energy", "ENERGY", "energy of its GPUs that the jobs on it now are charged with so far; filters take kJ",
+        text=lambda row: energy_text(_energy_j(row)),
+        value=lambda row: None if (found := _energy_j(row)) is None else found / 1000,
+        field="energy_j", raw=_energy_j, outputs=_NOT_TABLE,
+        needs="details", right=True, least=6, most=9, goes=22, shown=False, sorts_down=True, unless_empty=True,
+        takes_last=True,
     ),
     Column(
         "note", "NOTE", ABOUT_NOTE,

@@ -22,7 +22,7 @@ from . import rates
 from .gpu_time import GpuTime
 from .history import GpuHistory, GpuStay, Held, NodeHistory, ProcessHistory
 from .job_load import fold_jobs
-from .sums import NO_MAPS, ONE_SAMPLE, SHORTEST_S, UNREPORTED, add_up, most, rate, uuids, whole
+from .sums import NO_MAPS, ONE_SAMPLE, ONLY_AGENT, SHORTEST_S, UNREPORTED, add_up, most, rate, uuids, whole
 
 GAP_S = 60.0
 """Longest gap between two samples, in seconds, that counts as watched; a reading stands for no longer time."""
@@ -129,6 +129,7 @@ def _stays(stays: Mapping[int, GpuStay], there: Iterable[int], now: float) -> di
 def _gpu(gpu: GpuNow, history: GpuHistory, host: HostNow) -> GpuLoad:
     now = host.at
     unknown = {key: why for key, why in gpu.unknown.items() if key not in ("processes", "sm_time_percent")}
+    unknown["unattributed_energy_j"] = ONLY_AGENT
     means = _means(history, now)
     for one in WINDOWED:
         if means[one.windows] is None:
@@ -286,7 +287,7 @@ def _user(uid: int, user: str, processes: list[ProcessLoad], jobs: list[JobLoad]
         "memory_mib": whole(add_up(job.memory_mib for job in jobs)),
     }
     unknown_of = {"gpu_memory_mib": "gpus.memory_mib", "gpu_load": "gpus.sm_time_percent"}
-    unknown = {}
+    unknown = {"energy_j": ONLY_AGENT}
     for field, value in sums.items():
         if value is None:
             key = unknown_of.get(field, field)

@@ -13,7 +13,7 @@ from ...node.readings import HostNow, JobNow, ProcessNow
 from ..snapshot import JobLoad, ProcessLoad
 from .gpu_time import GpuTime
 from .history import JobHistory, NodeHistory
-from .sums import ONE_SAMPLE, UNREPORTED, add_up, first_known, most, uuids, whole
+from .sums import ONE_SAMPLE, ONLY_AGENT, UNREPORTED, add_up, first_known, most, uuids, whole
 
 NOT_ASKED = "the node does not show it; the agent asks Slurm after a minute"
 KEPT_S = windows.KEPT_S
@@ -139,6 +139,7 @@ def _job(
     if shown_host_peak is None:
         unknown["task_host_peak_mib"] = "no task has been on a GPU"
     unknown["granted"] = NOT_ASKED
+    unknown["energy_j"] = ONLY_AGENT
     shares = first_known(member.read.share for member in tasks)
     slots = first_known(member.read.slots for member in tasks)
     for field, value in (("share", shares), ("slots", slots)):

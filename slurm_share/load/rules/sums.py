@@ -8,6 +8,7 @@ from ..snapshot import ProcessLoad
 
 ONE_SAMPLE = "one sample so far"
 NO_MAPS = "its mapped files cannot be read"
+ONLY_AGENT = "only the node's agent adds it up"
 UNREPORTED = "the driver does not report it"
 SHORTEST_S = 0.01
 """Shortest time over which a difference of two counters is a rate."""

@@ -45,11 +45,11 @@ OWN: dict[type[Struct], tuple[str, ...]] = {
             "task_host_peak_mib",
             "tasks_measured",
         ),
-        *("tasks_at_once", "measured_s", "progress", "unknown"),
+        *("tasks_at_once", "measured_s", "energy_j", "progress", "unknown"),
     ),
     UserLoad: (
         *("uid", "user", "jobs", "processes", "gpus", "gpu_memory_mib", "gpu_load", "cpu_cores", "memory_mib"),
-        "unknown",
+        *("energy_j", "unknown"),
     ),
     GpuUser: ("uid", *(one.windows for one in WINDOWED)),
     GpuBooking: ("uid", "job", "booked_mib", "tasks", "clients", "held_for", "held_since"),

@@ -132,10 +132,22 @@ def add_charges(charges: Iterable[Charge]) -> Charge:
     return Charge(mj=mj, idle_mj=idle, by_rule_mj=(by[0], by[1], by[2], by[3]))
 
 
+class MeterBase(Struct, frozen=True, gc=False, kw_only=True):
+    """The last sample of one GPU, from which another meter can go on."""
+
+    at_s: float
+    name: str = ""
+    counter_mj: int | None = None
+    power_w: float | None = None
+    idle: dict[int, int] = {}
+    """Tenths of a watt -> samples of the empty GPU."""
+
+
 class GpuMeter:
     """What is known of one GPU's energy since its first sample."""
 
-    def __init__(self, uuid: str, name: str) -> None:
+    def __init__(self, uuid: str, name: str, base: MeterBase | None = None) -> None:
+        """Start with the next sample, or go on from `base`."""
         self.uuid, self.name = uuid, name
         self.total_mj = 0
         """Sum of all intervals: all charges, and `unattributed_mj`."""
@@ -150,10 +162,10 @@ class GpuMeter:
         """How often the counter fell, or rose by more than `MOST_W`."""
         self.charged_by: Counter[EnergyRule] = Counter()
         """Rule -> millijoules of all charges."""
-        self.at_s: float | None = None
-        self.counter_mj: int | None = None
-        self.power_w: float | None = None
-        self._idle: Counter[int] = Counter()
+        self.at_s = None if base is None else base.at_s
+        self.counter_mj = None if base is None else base.counter_mj
+        self.power_w = None if base is None else base.power_w
+        self._idle: Counter[int] = Counter({} if base is None else base.idle)
         """Tenths of a watt -> samples of the empty GPU."""
         self._owed_mj = 0.0
         """Idle energy of earlier time that the counter had not shown yet."""
@@ -182,6 +194,11 @@ class GpuMeter:
             if left <= 0:
                 return tenths / 10
         raise AssertionError  # the counts add up to more than the quantile
+
+    @property
+    def idle_samples(self) -> dict[int, int]:
+        """Return tenths of a watt -> samples of the empty GPU."""
+        return dict(self._idle)
 
     def note_idle(self, power_w: float) -> None:
         """Record the power of the empty GPU."""
@@ -257,6 +274,22 @@ class Meter(Generic[K]):
             if before is not None:
                 self._charge(meter, gpu, before, at_s)
             meter.at_s, meter.counter_mj, meter.power_w = at_s, gpu.counter_mj, gpu.power_w
+
+    def bases(self) -> dict[str, MeterBase]:
+        """Return the last sample of each GPU by UUID, for `resume`."""
+        return {
+            uuid: MeterBase(
+                at_s=gpu.at_s, name=gpu.name, counter_mj=gpu.counter_mj, power_w=gpu.power_w, idle=gpu.idle_samples
+            )
+            for uuid, gpu in self.gpus.items()
+            if gpu.at_s is not None
+        }
+
+    def resume(self, bases: Mapping[str, MeterBase]) -> None:
+        """Go on from another meter's last samples, whose clock must be the same: the next sample charges the time since
+        then."""
+        for uuid, base in bases.items():
+            self.gpus[uuid] = GpuMeter(uuid, base.name, base)
 
     def charges(self, key: K) -> dict[str, Charge]:
         """Return UUID -> what the key has been charged with so far."""

@@ -19,6 +19,7 @@ from slurm_share.load.agent import callers, service
 from slurm_share.load.agent.http_server import HttpServer
 from slurm_share.load.agent.socket_server import SocketServer
 from slurm_share.load.snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
+from slurm_share.node.readings import DriverNow, HostNow
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -78,6 +79,7 @@ class FakeSampler:
         self.recalled: list[bytes] = []
         self.closed = 0
         self.answer = NODE
+        self.readings: tuple[HostNow, DriverNow] | None = None
 
     def sample(self) -> Snapshot:
         self.samples += 1
@@ -148,6 +150,7 @@ def running(
         "agent_token_file": str(token),
         "agent_http": "127.0.0.1:0" if http else "",
         "agent_interval_s": 0.05,
+        "usage_folder": str(folder / "usage"),
         **settings,
     }
     agent = RunningAgent(Settings(**given), sampler or FakeSampler())

@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from slurm_share.node import cgroups, processes
-from slurm_share.node.cgroups import LLLOAD_MOST_MIB, CgroupPlace, JobGroup, JobGroups
+from slurm_share.node.cgroups import LLLOAD_MOST_MIB, CgroupPlace, GroupUse, JobGroup, JobGroups
 
 SLUID = "sD2NM7WG72QG00"
 V1_26_05 = b"""\
@@ -134,7 +135,35 @@ def test_a_v2_job_is_read(tmp_path: Path, name: str, node: str) -> None:
     add_process(tmp_path / "proc", 50, "slurmstepd: [4711.0]\0", 0)
     add_process(tmp_path / "proc", 51, "python\0", 2001)
     reader = JobGroups("n1", tmp_path / "proc", tmp_path / "cg")
-    assert reader.read() == (JobGroup(job=4711, uid=2001, cpu_s=2.5, memory_mib=111, memory_kills=2),)
+    (group,) = reader.read() or ()
+    expected = JobGroup(job=4711, uid=2001, cpu_s=2.5, memory_mib=111, memory_kills=2)
+    assert replace(group, use=GroupUse()) == expected
+    assert group.use.start == (name if name == SLUID else "")  # without batch and extern step it comes and goes
+
+
+def test_a_v2_job_waits_has_a_limit_and_cpus_and_a_start_of_its_own(tmp_path: Path) -> None:
+    folder = make_v2(tmp_path / "cg", "job_4711")
+    add_process(tmp_path / "proc", 51, "python\0", 2001)
+    some = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=7\n"
+    for file, text in (
+        ("cpu.pressure", some.format(1_500_000)),
+        ("io.pressure", some.format(250_000)),
+        ("memory.max", f"{4096 << 20}\n"),
+        ("cpuset.cpus", "0-3,8\n"),
+        ("cpuset.cpus.effective", "0-3,8\n"),
+    ):
+        write(folder / file, text)
+    (folder / "step_batch").mkdir()
+    (group,) = JobGroups("n1", tmp_path / "proc", tmp_path / "cg").read() or ()
+    assert group.use == GroupUse(
+        start=str(folder.stat().st_ino), cpus=5, cpu_wait_s=1.5, io_wait_s=0.25, memory_limit_mib=4096
+    )
+    write(folder / "memory.max", "max\n")
+    (folder / "io.pressure").unlink()
+    (group,) = JobGroups("n1", tmp_path / "proc", tmp_path / "cg").read() or ()
+    assert (group.use.io_wait_s, group.use.memory_limit_mib) == (None, None)
+    assert "psi=1" in group.use.unknown["io_wait_s"]
+    assert "ConstrainRAMSpace" in group.use.unknown["memory_limit_mib"]
 
 
 def test_a_sluid_is_remembered_between_two_steps(tmp_path: Path) -> None:
@@ -220,7 +249,11 @@ def test_a_v1_job_is_read(tmp_path: Path) -> None:
     write(memory / "step_0/task_1/memory.oom_control", "oom_kill 2\n")
     write(cpu / "cpuacct.usage", "1500000000\n")
     expected = JobGroup(job=3, uid=2001, cpu_s=1.5, memory_mib=101, memory_kills=2)
-    assert JobGroups("n1", tmp_path / "proc", tmp_path / "cg").read() == (expected,)
+    write(memory / "memory.limit_in_bytes", f"{2048 << 20}\n")
+    (group,) = JobGroups("n1", tmp_path / "proc", tmp_path / "cg").read() or ()
+    assert replace(group, use=GroupUse()) == expected
+    assert group.use.memory_limit_mib == 2048
+    assert "version 1" in group.use.unknown["cpu_wait_s"]
 
 
 SAMPLER = "/opt/python\0-I\0-m\0slurm_share.cli.main\0sample\0--stream\0--frames\0"

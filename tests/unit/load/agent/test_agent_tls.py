@@ -88,7 +88,11 @@ def test_snapshot_and_metrics_travel_by_tls(site, tmp_path):
 
 def test_a_large_answer_is_whole(site, tmp_path, monkeypatch):
     page = b"x" * (3 * tls.SEND_BYTES + 7)
-    monkeypatch.setattr(http_server.HttpServer, "_page", lambda _self, _target: (200, page, "text/plain"))
+
+    async def answer(_self, _target):
+        return 200, page, "text/plain"
+
+    monkeypatch.setattr(http_server.HttpServer, "_page", answer)
     with serving(tmp_path, site) as agent:
         assert get(agent, caller(site)).content == page
 
