@@ -103,7 +103,7 @@ _FLAGS = {
     "cgroup": "confine memory and devices (needs cgroup v1)",
     "cgroup-v2": "confine memory and devices (needs a kernel with cgroup v2 only)",
     "accounting": "accounting of jobs: slurmdbd and MariaDB on ctl, account lab with both users; and slurmrestd",
-    "agents": "slurm-share agent on every compute node",
+    "agents": "slurm-share agent on every compute node and on login",
     "prometheus": "agents, and Prometheus on ctl that scrapes them",
     "uuids": "slurmd finds the GPUs itself: AutoDetect=nvidia",
     "pyslurm": f"with a pyslurm for our commands ({', '.join(FITS)})",

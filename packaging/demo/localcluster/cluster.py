@@ -68,6 +68,7 @@ getent passwd slurm-share >/dev/null ||
 """
 _START_AGENT = """\
 install -d -o slurm-share -g slurm-share -m 755 /run/slurm-share-agent
+install -d -o slurm-share -g slurm-share -m 750 /var/lib/slurm-share-agent
 setsid -f env -i PATH=/usr/bin setpriv --reuid slurm-share --regid slurm-share --init-groups \\
     --inh-caps +net_bind_service --ambient-caps +net_bind_service \\
     /usr/local/bin/slurm-share agent >>/var/log/slurm-share-agent.log 2>&1
@@ -149,7 +150,7 @@ class Cluster:
 
         `cgroup` confines the memory and devices of jobs in cgroup v1, `cgroup_v2` in v2. `accounting` adds slurmdbd
         and MariaDB on ctl, and slurmrestd; both users are in the account `lab`. `agents` runs `slurm-share agent` on
-        every compute node; `prometheus` does so too and adds Prometheus on ctl. The group `gpu-operators`, which has
+        every compute node and on login; `prometheus` does so too and adds Prometheus on ctl. The group `gpu-operators`, which has
         no members, may query both. `auth="slurm"` uses Slurm's own key instead of munge. `uuids` makes slurmd find
         the GPUs (AutoDetect=nvidia), which since 25.11 are named by UUID in Prolog and Epilog. `pyslurm` installs a
         pyslurm built for the release. `upgrade_to` is the release to which `upgrade` brings a host; both plugin
@@ -531,7 +532,7 @@ class Cluster:
         if self.ahead is not None and host.name in self.ahead.done:
             slurm = upgrade.EXCHANGE + slurm
         if self.agents:
-            slurm = _ADD_AGENTS_USER + slurm + (_START_AGENT if host.is_compute else "")
+            slurm = _ADD_AGENTS_USER + slurm + (_START_AGENT if host.is_compute or host.name == "login" else "")
         try:
             self.exec(host.name, ["/bin/bash", "-ec", _START + slurm], timeout=_DAEMONS_S, check=True)
         except (CommandFailed, NotDone) as error:

@@ -18,6 +18,7 @@ from .sums import UNREPORTED
 
 NOT_SEEN = "no process of the job was on a GPU while it was measured, and Slurm did not tell its GPUs"
 LATE = "the agent began after the job"
+NO_TASK = "only their user and root can read which of the job's processes are a task"
 NO_SLOT = "only its user and root can read its environment; its results and the launcher have it"
 
 
@@ -219,6 +220,8 @@ class JobTotals(Struct, kw_only=True):
     restarts: int | None = None
     began: float | None = None
     """Unix time; None: before the agent's first sample."""
+    is_told: bool = False
+    """`began` is from Slurm or the ledger: it is taken once, as two readings differ by some milliseconds."""
     seen_first: float
     """Unix time of the first and the last sample with it."""
     seen_last: float
@@ -227,6 +230,8 @@ class JobTotals(Struct, kw_only=True):
     share: int | None = None
     slots: int | None = None
     cpus: int | None = None
+    has_cgroup: bool = False
+    """The CPU time is its cgroup's, not that of the processes below its steps."""
     cpu: StepCounters = field(default_factory=StepCounters)
     llload: StepCounters = field(default_factory=StepCounters)
     cpu_wait: Counter = field(default_factory=Counter)
@@ -252,8 +257,7 @@ class JobTotals(Struct, kw_only=True):
             "memory_kills": self.memory_kills,
         }
         unknown = {name: self.unknown.get(name, UNREPORTED) for name, value in figures.items() if value is None}
-        if "ended" in self.unknown:
-            unknown["ended"] = self.unknown["ended"]
+        unknown |= {name: why for name, why in self.unknown.items() if name in ("ended", "tasks")}
         if self.began is None:
             unknown["began"] = LATE
         if self.restarts is None:
@@ -264,6 +268,8 @@ class JobTotals(Struct, kw_only=True):
         by |= {"measured_s": "agent"}
         if self.memory_peak_mib is not None:
             by["memory_peak_mib"] = "agent"
+        if "cpu_s" in by and not self.has_cgroup:
+            by["cpu_s"] = "agent"
         held_s = None if self.began is None else (self.ended or self.seen_last) - self.began
         return JobUse(
             job=self.job,

@@ -26,7 +26,7 @@ from ...usage import (
 from ..snapshot import GpuLoad, JobLoad, OnGpu, ProcessLoad, Snapshot, UserLoad
 from .fold import GAP_S
 from .job_energy import NodeEnergy, StoredNode
-from .job_totals import GpuTotals, JobProcess, JobTotals, Key, TaskTotals
+from .job_totals import NO_TASK, GpuTotals, JobProcess, JobTotals, Key, TaskTotals
 from .sums import UNREPORTED, add_up, most
 
 KEPT_S = 900.0
@@ -271,6 +271,8 @@ class NodeUse:
         for process in processes:
             if process.totals is not None and process.shown.task is not None and process.shown.step is not None:
                 by_task.setdefault((process.totals.number, process.read.task_key), []).append(process)
+            elif process.totals is not None and "task" in process.shown.unknown and not process.totals.tasks:
+                process.totals.unknown = {**process.totals.unknown, "tasks": NO_TASK}
         for (_, key), own in by_task.items():
             first, totals = own[0], own[0].totals
             assert totals is not None
@@ -389,8 +391,8 @@ def _add_job(totals: JobTotals, load: JobLoad, job: JobNow | None, fact: JobFact
     totals.start = totals.start or ("" if job is None else job.use.start)
     if fact.restarts is not None:
         totals.restarts = fact.restarts
-    if fact.began is not None and fact.began <= totals.seen_first:
-        totals.began = fact.began
+    if fact.began is not None and fact.began <= totals.seen_first and not totals.is_told:
+        totals.began, totals.is_told = fact.began, True
     totals.share = totals.share if load.share is None else load.share
     totals.slots = totals.slots if load.slots is None else load.slots
     totals.memory_kills = totals.memory_kills if load.memory_kills is None else load.memory_kills
@@ -399,6 +401,7 @@ def _add_job(totals: JobTotals, load: JobLoad, job: JobNow | None, fact: JobFact
     unknown["memory_peak_mib"] = load.unknown.get("memory_mib", UNREPORTED)
     unknown["cpu_s"] = load.unknown.get("cpu_cores", UNREPORTED)
     if job is not None:
+        totals.has_cgroup = totals.has_cgroup or (job.cpu_s or {}).keys() == {"cgroup"}
         totals.cpu.add(job.cpu_s)
         totals.llload.add(job.llload_s)
         totals.cpu_wait.add(job.use.cpu_wait_s)
