@@ -148,14 +148,13 @@ class Cluster:
     ) -> Cluster:
         """Bring up a cluster of ctl, login and `nodes` compute nodes; return it when Slurm reports every node idle.
 
-        `cgroup` confines the memory and devices of jobs in cgroup v1, `cgroup_v2` in v2. `accounting` adds slurmdbd
-        and MariaDB on ctl, and slurmrestd; both users are in the account `lab`. `agents` runs `slurm-share agent` on
-        every compute node and on login; `prometheus` does so too and adds Prometheus on ctl. The group `gpu-operators`, which has
-        no members, may query both. `auth="slurm"` uses Slurm's own key instead of munge. `uuids` makes slurmd find
+        `cgroup` confines the memory and devices of jobs in cgroup v1, `cgroup_v2` in v2. `accounting` adds slurmdbd and
+        MariaDB on ctl, and slurmrestd; both users are in the account `lab`. `agents` runs `slurm-share agent` on every
+        compute node and on login; `prometheus` does so too and adds Prometheus on ctl. The group `gpu-operators`, which
+        has no members, may query both. `auth="slurm"` uses Slurm's own key instead of munge. `uuids` makes slurmd find
         the GPUs (AutoDetect=nvidia), which since 25.11 are named by UUID in Prolog and Epilog. `pyslurm` installs a
-        pyslurm built for the release. `upgrade_to` is the release to which `upgrade` brings a host; both plugin
-        objects are then on every host. `alike` gives every compute node the four GPUs of n1; otherwise the others
-        have two.
+        pyslurm built for the release. `upgrade_to` is the release to which `upgrade` brings a host; both plugin objects
+        are then on every host. `alike` gives every compute node the four GPUs of n1; otherwise the others have two.
         `packages` installs library and plugin from our .deb files, which are built if necessary.
 
         `slurm_conf_extra` is appended to slurm.conf; a line in it replaces ours with the same keyword (and node or
