@@ -159,10 +159,10 @@ class Settings(Struct, frozen=True):
     root and the job's user, and in short in the job's SystemComment in slurmdbd. `slurm-share report` reads both."""
 
     usage_days: int = 30
-    """How many days records of ended jobs stay on the node."""
+    """How many days records of ended jobs stay on the node: those of Prolog and Epilog, and the agent's."""
 
     usage_mib: int = 512
-    """The most that these records may take on the node; the oldest go first."""
+    """The most that these records may take on the node, each of the two kinds; the oldest go first."""
 
     gpu_accounting: bool = False
     """True: the Prolog turns on the driver's accounting mode, which keeps time and largest memory of each process on a
@@ -238,12 +238,6 @@ class Settings(Struct, frozen=True):
     usage_folder: str = "/var/lib/slurm-share-agent"
     """Folder in which the agent keeps what each job of its node has used, for `slurm-share report`; the agent's own.
     Empty: only in memory, until a while after the job's end."""
-
-    usage_days: int = 30
-    """How many days the agent keeps the record of a job after its end."""
-
-    usage_mib: int = 512
-    """Most disk space of these records on a node; the oldest go first."""
 
     agents_port: int = 594
     """Port of the agents, for `llload --source agents`; the host is the node's name. Avoid ports 600 to 1023: NFS and
