@@ -242,7 +242,50 @@ def test_compute_mode_is_kept_in_the_state(two_gpus: Host) -> None:
     assert (two_gpus.state / "gpu0").read_text().count("compute_mode") == 1
     assert stat.S_IMODE((two_gpus.state / "gpu0").stat().st_mode) == 0o644
     files = sorted(path.name for path in two_gpus.state.iterdir())
-    assert files == ["README", "clients", "energy0", "energy1", "gpu0", "gpu1", "lock"]
+    assert files == ["README", "accounted", "clients", "energy0", "energy1", "gpu0", "gpu1", "lock"]
+
+
+ACCOUNTED = """
+import sys, pynvml as n
+n.nvmlInit(); h = n.nvmlDeviceGetHandleByIndex(0)
+if sys.argv[1:] and sys.argv[1] != "-":
+    n.nvmlDeviceSetAccountingMode(h, int(sys.argv[1]))
+print(n.nvmlDeviceGetAccountingMode(h), n.nvmlDeviceGetAccountingBufferSize(h))
+for pid in n.nvmlDeviceGetAccountingPids(h):
+    one = n.nvmlDeviceGetAccountingStats(h, pid)
+    print(pid, one.gpuUtilization, one.maxMemoryUsage >> 20, one.time > 0, one.startTime > 10**15, one.isRunning)
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="turning accounting mode on needs root")
+def test_accounting_mode_keeps_a_process_after_its_end_until_it_is_turned_off(two_gpus: Host) -> None:
+    """By the real nvidia-ml-py, and by the hooks' own reader."""
+
+    def ask(*words: str) -> list[str]:
+        return two_gpus.run(sys.executable, "-c", ACCOUNTED, *words).stdout.splitlines()
+
+    assert ask() == ["0 4000"]
+    assert ask("1") == ["1 4000"]
+    task = two_gpus.start_and_hear("--memory", "2000M", "--load", "60", "--seconds", "600")
+    (_, line) = ask()
+    assert line.split()[0] == str(task.pid)
+    assert line.split()[2:] == ["2000", "False", "True", "1"]
+    task.send_signal(signal.SIGTERM)
+    task.wait()
+    (_, line) = ask()
+    pid, load, *rest = line.split()
+    assert (pid, rest) == (str(task.pid), ["2000", "True", "True", "0"])
+    assert 0 <= int(load) <= 60
+    reader = (
+        "from slurm_share.node.gpus import counters, driver\n"
+        "(one,) = counters.read_accounted(driver.read_driver().gpus[0].uuid, 0.0)\n"
+        "print(one.pid, one.memory_peak_mib, one.runs, one.seconds > 0, one.began > 1e9)"
+    )
+    assert two_gpus.run(sys.executable, "-c", reader).stdout == f"{task.pid} 2000 False True True\n"
+    assert ask("0") == ["0 4000"]
+    assert ask("1") == ["1 4000"]
+    two_gpus.say(0, "accounting=none")
+    assert two_gpus.run(sys.executable, "-c", ACCOUNTED).stderr.endswith("Not Supported\n")
 
 
 # ---- A task ----

@@ -105,6 +105,7 @@ class Gpu:
     """One simulated GPU, as its file describes it."""
 
     __slots__ = (
+        "accounting",
         *("compute_mode", "idle_mw", "index", "lost", "max_mw", "memory_bytes", "name", "power_exponent", "uuid"),
     )
 
@@ -115,6 +116,8 @@ class Gpu:
         self.memory_bytes = int(values.get("memory_mib", "1024")) << 20
         self.compute_mode = int(values.get("compute_mode", "0"))
         self.lost = values.get("lost", "0") != "0"
+        self.accounting = values.get("accounting", "0") == "1"
+        """Whether accounting mode is on."""
         power = _whole(values.get("idle_w")), _whole(values.get("max_w"))
         self.idle_mw = None if None in power else 1000 * (power[0] or 0)
         """None: the power is unknown."""
@@ -530,6 +533,7 @@ class Context:
         self._words: dict[str, int] = {"used": 0}
         self._registered = False
         self._checked_s = time.monotonic()
+        self._accounted: _Accounted | None = None
         self.watch: Callable[[], None] | None = None
         """Called once a second while this process waits."""
         try:
@@ -639,6 +643,8 @@ class Context:
         self.gpu = self._read_gpu()
         if self.watch is not None:
             self.watch()
+        if self._accounted is not None:
+            self._accounted.note(self._words)
         if not self._words.get("sm") or self._energy_is_young():
             return
         with EnergyFile(self._state, self.gpu) as energy:
@@ -679,6 +685,8 @@ class Context:
     def _leave(self) -> None:
         """Remove the client file, and its load from the energy counter."""
         load = self._words.get("sm", 0)
+        if self._accounted is not None:
+            self._accounted.note(self._words, ended=True)
         with EnergyFile(self._state, self.gpu) as energy:
             if load:
                 try:
@@ -731,6 +739,8 @@ class Context:
                             f"GPU {self._index} is in compute mode EXCLUSIVE_PROCESS and process {other.pid} has it",
                         )
             self._registered = True
+            if self.gpu.accounting:
+                self._accounted = _Accounted(f"{self._state}/accounted/{self._name}")
             self._write()
 
     def _shares_server_with(self, other: Client) -> bool:
@@ -755,6 +765,40 @@ class Context:
             if isinstance(error, OSError):
                 raise SimulationError(f"cannot register in {folder}: {error.strerror}") from error
             raise
+        if self._accounted is not None:
+            self._accounted.note(self._words)
+
+
+class _Accounted:
+    """What the driver's accounting mode keeps of this process: its file stays after its end (state.c)."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._began_us = time.time_ns() // 1000
+        self._at = time.monotonic()
+        self._busy_s, self._peak_bytes, self._util_percent = 0.0, 0, 0
+
+    def note(self, words: Mapping[str, int], *, ended: bool = False) -> None:
+        """Add the time since the last note at the load of then. A folder that is full or gone is no error of CUDA's."""
+        now = time.monotonic()
+        self._busy_s += (now - self._at) * self._util_percent / 100
+        self._at, self._util_percent = now, words.get("util", words.get("sm", 0))
+        self._peak_bytes = max(self._peak_bytes, words.get("used", 0))
+        now_us = time.time_ns() // 1000
+        line = (
+            f"began_us={self._began_us} seen_us={now_us} ended={int(ended)} "
+            f"busy_us={int(1e6 * self._busy_s)} peak={self._peak_bytes}"
+        )
+        try:
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        except OSError:
+            return
+        try:
+            os.pwrite(fd, f"{line:<127}\n".encode(), 0)  # a fixed length, so that no rest of a longer line remains
+        except OSError:
+            pass
+        finally:
+            os.close(fd)
 
 
 class _Lock:

@@ -15,6 +15,8 @@
  *       bus=DOMAIN:BUS:DEV.F  PCI address, hexadecimal                   00000000:<index + 1>:00.0
  *       minor=N               number of /dev/nvidiaN                     index
  *       cc=MAJOR.MINOR        compute capability; GPM from 9.0           9.0
+ *       accounting=WORD       accounting mode: 0, 1, none (not           0
+ *                             supported)
  *       compute_mode=N        0 default, 2 prohibited, 3 exclusive       0
  *       mig=0|1               MIG mode on, no instances made             0
  *       lost=0|1              the card has fallen off the bus            0
@@ -235,6 +237,10 @@ static void set_gpu_value(struct gpu *gpu, const char *key, char *value)
         gpu->memory_info = !strcmp(value, "zero")   ? MEMORY_ZERO
                            : !strcmp(value, "none") ? MEMORY_NOT_SUPPORTED
                                                     : MEMORY_TOLD;
+    else if (!strcmp(key, "accounting"))
+        gpu->accounting = !strcmp(value, "1")      ? ACCOUNTING_ON
+                          : !strcmp(value, "none") ? ACCOUNTING_NOT_SUPPORTED
+                                                   : ACCOUNTING_OFF;
     else if (!strcmp(key, "minor"))
         (void)parse_unsigned(value, UINT32_MAX, &gpu->minor);
     else if (!strcmp(key, "compute_mode"))
@@ -339,7 +345,7 @@ static int write_whole(int fd, const char *text, size_t length)
 
 /* Replaces the compute_mode lines of the file by one; writes a temporary file and renames it, so that readers see the
  * whole. */
-static int rewrite_compute_mode(int folder, const char *name, unsigned int mode)
+static int rewrite_key(int folder, const char *name, const char *key, unsigned int number)
 {
     char text[GPU_FILE_SIZE], fresh[GPU_FILE_SIZE + 32], aside[32];
     struct stat info;
@@ -350,10 +356,10 @@ static int rewrite_compute_mode(int folder, const char *name, unsigned int mode)
         return ENOENT;
     char *rest = text, *line;
     while ((line = strsep(&rest, "\n"))) {
-        if (*line && strncmp(line, "compute_mode=", 13))
+        if (*line && (strncmp(line, key, strlen(key)) || line[strlen(key)] != '='))
             length += (size_t)snprintf(fresh + length, sizeof fresh - length, "%s\n", line);
     }
-    length += (size_t)snprintf(fresh + length, sizeof fresh - length, "compute_mode=%u\n", mode);
+    length += (size_t)snprintf(fresh + length, sizeof fresh - length, "%s=%u\n", key, number);
 
     snprintf(aside, sizeof aside, ".%.20s~", name);
     fd = openat(folder, aside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
@@ -370,7 +376,7 @@ static int rewrite_compute_mode(int folder, const char *name, unsigned int mode)
     return error;
 }
 
-int state_set_compute_mode(int index, unsigned int mode)
+static int set_key(int index, const char *key, unsigned int number)
 {
     char name[32];
     int error, lock, folder = open_state_folder();
@@ -382,12 +388,24 @@ int state_set_compute_mode(int index, unsigned int mode)
         error = errno;
     } else {
         snprintf(name, sizeof name, "gpu%d", index);
-        error = rewrite_compute_mode(folder, name, mode);
+        error = rewrite_key(folder, name, key, number);
     }
     if (lock >= 0)
         close(lock);
     close(folder);
     return error;
+}
+
+int state_set_compute_mode(int index, unsigned int mode)
+{
+    return set_key(index, "compute_mode", mode);
+}
+
+int state_set_accounting(int index, bool on)
+{
+    if (!on)
+        state_clear_accounted(index);
+    return set_key(index, "accounting", on);
 }
 
 /* ---- Clients ---- */
@@ -601,6 +619,93 @@ void state_free_clients(struct client_list *list)
 {
     free(list->item);
     memset(list, 0, sizeof *list);
+}
+
+/* ---- Accounted processes: what simgpu.py has written about each one ---- */
+
+/* Calls `use` with the name of each file of a GPU; it returns false to end the loop. */
+static void for_accounted(int index, bool (*use)(int folder, const char *name, void *data), void *data)
+{
+    struct dirent *entry;
+    unsigned int pid, gpu;
+    uint64_t start;
+    DIR *names;
+    int accounted, folder = open_state_folder();
+
+    if (folder < 0)
+        return;
+    accounted = openat(folder, "accounted", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    close(folder);
+    names = accounted < 0 ? NULL : fdopendir(accounted);
+    if (!names) {
+        if (accounted >= 0)
+            close(accounted);
+        return;
+    }
+    while ((entry = readdir(names))) {
+        if (parse_client_name(entry->d_name, &pid, &gpu, &start) && gpu == (unsigned int)index &&
+            !use(accounted, entry->d_name, data))
+            break;
+    }
+    closedir(names);
+}
+
+static bool remove_accounted(int folder, const char *name, void *data)
+{
+    (void)data;
+    (void)unlinkat(folder, name, 0);
+    return true;
+}
+
+void state_clear_accounted(int index)
+{
+    for_accounted(index, remove_accounted, NULL);
+}
+
+struct accounted_list {
+    struct accounted *item;
+    size_t count, room;
+};
+
+static bool read_accounted(int folder, const char *name, void *data)
+{
+    struct accounted_list *list = data;
+    struct accounted *one = &list->item[list->count];
+    char line[CLIENT_LINE_SIZE];
+    unsigned int gpu, ended;
+    struct stat info;
+    uint64_t start;
+    bool stopped;
+    uid_t owner;
+
+    if (list->count == list->room)
+        return false;
+    if (!parse_client_name(name, &one->pid, &gpu, &start) ||
+        read_small_file(folder, name, line, sizeof line, &info) < 1 ||
+        sscanf(line, "began_us=%" SCNu64 " seen_us=%" SCNu64 " ended=%1u busy_us=%" SCNu64 " peak=%" SCNu64,
+               &one->began_us, &one->seen_us, &ended, &one->busy_us, &one->peak_bytes) != 5)
+        return true;
+    /* A killed process had its context until a second after its last note, at most. */
+    one->running = !ended && process_lives(one->pid, start, &owner, &stopped);
+    list->count++;
+    return true;
+}
+
+static int compare_accounted(const void *left, const void *right)
+{
+    const struct accounted *a = left, *b = right;
+
+    return (a->began_us > b->began_us) - (a->began_us < b->began_us);
+}
+
+size_t state_read_accounted(int index, struct accounted *item, size_t room)
+{
+    struct accounted_list list = {item, 0, room};
+
+    for_accounted(index, read_accounted, &list);
+    if (list.count)
+        qsort(item, list.count, sizeof *item, compare_accounted);
+    return list.count;
 }
 
 /* ---- Power and energy ---- */

@@ -23,6 +23,9 @@ enum mps_lists { MPS_IN_BOTH, MPS_IN_MPS_LIST, MPS_IN_COMPUTE_LIST };
 /* NVML's answer about the memory of a card. */
 enum memory_info { MEMORY_TOLD, MEMORY_ZERO, MEMORY_NOT_SUPPORTED };
 
+/* Accounting mode of a card. */
+enum accounting { ACCOUNTING_OFF, ACCOUNTING_ON, ACCOUNTING_NOT_SUPPORTED };
+
 /* Activity counters a client may state besides SM and memory load; the order of `counter_words` in state.c. */
 enum counter {
     COUNTER_OCCUPANCY,
@@ -45,6 +48,7 @@ struct gpu {
     unsigned int cc_major, cc_minor;
     enum mps_lists mps_lists;
     enum memory_info memory_info;
+    enum accounting accounting;
     bool mig;
     bool lost;
     bool hang;
@@ -90,6 +94,22 @@ bool state_read_gpu(int index, struct gpu *gpu);
 
 /* Changes the compute mode (0, 2, 3); 0 or an errno value. */
 int state_set_compute_mode(int index, unsigned int mode);
+
+/* Turns accounting mode on or off; 0 or an errno value. Off forgets all accounted processes of the card. */
+int state_set_accounting(int index, bool on);
+
+/* Forgets the accounted processes of a card. */
+void state_clear_accounted(int index);
+
+/* What the card keeps of one process: ended, or still with a context. */
+struct accounted {
+    unsigned int pid;
+    bool running;
+    uint64_t began_us, seen_us, busy_us, peak_bytes;
+};
+
+/* Reads at most `room` accounted processes of a GPU, the oldest first; returns their number. */
+size_t state_read_accounted(int index, struct accounted *item, size_t room);
 
 /* Power of the card at that SM load, in milliwatts; -1: its file has neither a power nor a power model. */
 long long state_power_mw(const struct gpu *gpu, unsigned int sm_percent);

@@ -91,14 +91,9 @@ NOT_SUPPORTED(nvmlDeviceGetDriverModel_v2)
 NOT_SUPPORTED(nvmlDeviceGetEncoderUtilization)
 NOT_SUPPORTED(nvmlDeviceGetSamples)
 
-/* modes and accounting */
-NOT_SUPPORTED(nvmlDeviceGetAccountingBufferSize)
-NOT_SUPPORTED(nvmlDeviceGetAccountingMode)
-NOT_SUPPORTED(nvmlDeviceGetAccountingPids)
-NOT_SUPPORTED(nvmlDeviceGetAccountingStats)
+/* modes */
 NOT_SUPPORTED(nvmlDeviceGetConfComputeMemSizeInfo)
 NOT_SUPPORTED(nvmlDeviceGetPersistenceMode)
-NOT_SUPPORTED(nvmlDeviceSetAccountingMode)
 NOT_SUPPORTED(nvmlDeviceSetPersistenceMode)
 
 /* MIG instances, which do not exist here */
