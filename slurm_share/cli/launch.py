@@ -138,7 +138,8 @@ def _summarize(folder: Path, run: Run) -> int:
         _say(sentence)
     if run.kind == "llsub":  # for llmapreduce, its own script names the inputs
         _print(failed_tasks.lines_of(folder, run, found.account))
-    if run.report:
+    wanted = _settings().report
+    if run.report or wanted == "all" or (wanted == "share" and run.share is not None):
         _report(folder)
     job = next_job.own_job(os.environ)
     if run.until_done is not None and job is not None:

@@ -355,6 +355,8 @@ class AfterEnd:
             silent = nodes - len({one.node for one in uses})
         text = "\n".join(report_lines(uses, silent))
         known = slurm_commands.show(use.job, self.environ)
+        if known is None or known.is_run:
+            return
         slurm_commands.write_output(known, Owner(noted.uid, noted.gid), text, may_make=False)
 
 

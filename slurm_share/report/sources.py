@@ -17,6 +17,7 @@ from msgspec import UNSET, Struct
 
 from ..core import numbers
 from ..core.errors import CommandError, StateError, UsageError, shown
+from ..core.paths import USAGE_RECORDS
 from ..core.records import JobStart
 from ..core.settings import Settings
 from ..load import client, usage_of
@@ -36,8 +37,6 @@ ASKED_MOST = 32
 """Most starts of which the agents are asked; of a larger array they are asked about the last ones."""
 FOREVER_S = 360 * 86400.0
 """Time that is left of a job without a limit: Slurm writes a year."""
-HOOKS_FOLDER = Path("/var/lib/slurm-share/usage")
-"""Where the Epilog keeps its records on each node."""
 _JOB = re.compile(r"[0-9]{1,10}(?:[_+](?:[0-9]{1,10}|\[[0-9,-]{1,200}\]))?", re.ASCII)
 _TRIPLE = re.compile(r"--comment=llsub (\[[0-9]+,[0-9]+(?:,[0-9]+)?\])", re.ASCII)
 NO_ACCOUNTS = (
@@ -315,7 +314,7 @@ def _uses(
     launched, of_launcher = _of_launcher(folder, run, wanted, problems)
     asked, of_agents = _of_agents(starts, launched, settings, problems)
     commented = [use for one in starts for use in _of_comment(one, problems)]
-    hooked, said = files.read_folder(HOOKS_FOLDER, JobUse, jobs=wanted) if wanted else ([], [])
+    hooked, said = files.read_folder(USAGE_RECORDS, JobUse, jobs=wanted) if wanted else ([], [])
     problems += [] if who.uid else said  # the files of others cannot be read, and are not the caller's
     sources = [launched, asked, commented, hooked]
     # What a file or a comment says is believed only about the job that it is of, and of its user.

@@ -18,6 +18,8 @@ from ..core.records import Owner
 from ..slurm import job_gpus, node_plugin
 from . import hook
 
+LAUNCH_SCRIPT = "launch.sh"
+"""Name of the script of a run of llsub (triples/run_folder.py, which hooks do not load)."""
 COMMAND_S = 3.0
 """The most time for a command of Slurm's, and for writing into a job's output, which can be on a dead file server."""
 
@@ -38,6 +40,8 @@ class ShownJob(Struct):
     admin_comment: str | None = None
     standard_output: str | None = None
     standard_error: str | None = None
+    command: str | None = None
+    """Path of its script."""
 
     @property
     def id(self) -> str:
@@ -45,6 +49,11 @@ class ShownJob(Struct):
         all of them."""
         is_element = self.array_task_id.set and self.array_job_id.number > 0
         return f"{self.array_job_id.number}_{self.array_task_id.number}" if is_element else str(self.job_id)
+
+    @property
+    def is_run(self) -> bool:
+        """Return whether the script is one that llsub writes: the launcher reports about its tasks itself."""
+        return (self.command or "").endswith(f"/{LAUNCH_SCRIPT}")
 
 
 class _ShownJobs(Struct):

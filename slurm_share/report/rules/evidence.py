@@ -15,6 +15,9 @@ from ..records import JobReport
 from . import figures
 
 Evidence = advising.Evidence
+BETWEEN_S = 0.2
+"""Seconds by which the next task of a slot may seem to begin before the one before it ends: the launcher sees ends
+late."""
 
 
 def queued(job: AccountedJob, report: JobReport) -> QueuedJob:
@@ -58,7 +61,11 @@ def tasks_of(report: JobReport, use: JobUse) -> tuple[TaskUse, ...]:
 
 def most_at_once(use: JobUse, tasks: Sequence[TaskUse], series: UseSeries | None) -> int | None:
     """Return the most tasks that were on the node's GPUs at once; None: not known."""
-    spans = [(task.began, task.began + task.seconds) for task in tasks if task.began is not None and task.seconds]
+    spans = [
+        (task.began, task.began + max(0.0, task.seconds - BETWEEN_S))
+        for task in tasks
+        if task.began is not None and task.seconds
+    ]
     if spans and len(spans) == len(tasks):
         changes = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
         running = most = 0
@@ -96,7 +103,7 @@ def _of_node(report: JobReport, use: JobUse) -> Evidence:
     host = max(hosts, default=None)
     if host is None and use.memory_peak_mib is not None and now:
         host = max(1, use.memory_peak_mib // now)
-    cpus = use.cpus or 1
+    cpus = use.cpus or _slurm_cpus(report) or 1
     return Evidence(
         node=use.node,
         running=now or 0,
@@ -139,6 +146,11 @@ def _of_node(report: JobReport, use: JobUse) -> Evidence:
 def _slurm_tasks(report: JobReport) -> int | None:
     job = report.job
     return None if job is None or job.tasks is None else -(-job.tasks // (len(job.nodes) or 1))
+
+
+def _slurm_cpus(report: JobReport) -> int | None:
+    job = report.job
+    return None if job is None or not job.cpus else job.cpus // (len(job.nodes) or 1)
 
 
 def _task_peak(task: TaskUse) -> int | None:

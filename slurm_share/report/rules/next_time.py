@@ -51,9 +51,11 @@ def advice(report: JobReport, settings: Settings, submission: Submission | None)
     nodes = evidence.of_report(report)
     if not nodes or report.job is None or not any(node.gpus for node in nodes):
         return None
+    failures = sum(task.outcome == "gpu memory" for task in report.tasks)
+    if not failures and all(node.load is None and not node.kills for node in nodes):
+        return None
     last = report.job
     jobs = [evidence.queued(one, report) for one in report.starts if one.job == last.job or one.array is not None]
-    failures = sum(task.outcome == "gpu memory" for task in report.tasks)
     return advise_nodes(jobs, nodes, settings, memory_failures=failures, submission=submission)
 
 

@@ -14,8 +14,10 @@ from slurm_share.cli import main
 from slurm_share.core.errors import CommandError, StateError, UsageError
 from slurm_share.core.settings import Settings
 from slurm_share.report import sources
+from slurm_share.share import slurm_commands
 from slurm_share.slurm import accounts
 from slurm_share.slurm.accounts import AccountedJob
+from slurm_share.triples import run_folder
 from slurm_share.triples.records import Ended, Run
 from slurm_share.usage import JobUse, UseSeries, comment, files
 
@@ -50,7 +52,7 @@ def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Site:
     found.jobs = [cases.accounted()]
     monkeypatch.setattr(accounts, "read", found.read)
     monkeypatch.setattr(sources, "usage_of", found.usage_of)
-    monkeypatch.setattr(sources, "HOOKS_FOLDER", tmp_path / "hooks")
+    monkeypatch.setattr(sources, "USAGE_RECORDS", tmp_path / "hooks")
     return found
 
 
@@ -279,3 +281,11 @@ def test_without_arguments_the_last_job_that_began_is_reported(site: Site, capsy
 def test_a_page_is_written_whole(site: Site, tmp_path: Path) -> None:
     assert main.main(["report", "4711", "--html", str(tmp_path / "r.html")]) == 0
     assert (tmp_path / "r.html").read_text().endswith("</html>\n")
+
+
+def test_hooks_know_the_script_of_a_run_by_its_name() -> None:
+    """They leave its report to the launcher."""
+    assert slurm_commands.LAUNCH_SCRIPT == run_folder.LAUNCH_SCRIPT
+    assert slurm_commands.ShownJob(job_id=1, command="/home/alice/LLSUB.3/launch.sh").is_run
+    assert not slurm_commands.ShownJob(job_id=1, command="/home/alice/train.sh").is_run
+    assert not slurm_commands.ShownJob(job_id=1).is_run
