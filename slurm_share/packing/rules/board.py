@@ -257,7 +257,8 @@ class Board:
         """Return whether the cores and the host memory that a task asks for are free."""
         if ask.workers > free_workers:
             return False
-        return self._free_host_mib is None or self._host_mib(ask) <= self._free_host_mib
+        mib = self._worker_host_mib if ask.host_mib is None else ask.host_mib
+        return self._free_host_mib is None or mib <= self._free_host_mib
 
     def is_held_back(self, now_s: float, free_workers: int) -> bool:
         """Return whether nothing may start, so that a task which has waited long gets the cores or memory it needs."""
@@ -266,14 +267,11 @@ class Board:
             for run in self.queue.in_order()
         )
 
-    def _host_mib(self, ask: TaskAsk) -> int:
-        return self._worker_host_mib if ask.host_mib is None else ask.host_mib
-
     def _take_parts(self, ask: TaskAsk, sign: int = 1) -> None:
         """Book the cores and the host memory of a task; with sign -1, give them back."""
         self.free_workers -= sign * ask.workers
         if self._free_host_mib is not None:
-            self._free_host_mib -= sign * self._host_mib(ask)
+            self._free_host_mib -= sign * (self._worker_host_mib if ask.host_mib is None else ask.host_mib)
 
     def _enter(self, run: Attempt) -> Attempt:
         self._running[run.task] = run

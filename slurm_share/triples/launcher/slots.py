@@ -14,7 +14,7 @@ from ...core import names
 from ...packing import Attempt, Board, EndFacts, GpuFacts, TaskAsk, asked_mib, slot_settings, wanted_mib
 from ...share import allocation, registry
 from ..records import Outcome
-from ..rules import outcomes, parts
+from ..rules import outcomes
 from ..rules.outcomes import MemoryFailure
 from . import environment, strategy, task_process
 from .daemons import Daemons
@@ -112,8 +112,8 @@ class SlotStrategy(strategy.Strategy):
 
     def _ask(self, task: int) -> TaskAsk | None:
         """Return the request of a task; None: it is given up, because it can never start here."""
-        spec = self.spec_of(task)
-        if not parts.asks_for_parts(spec):
+        spec = self.specs[task] if self.specs else self._base_spec
+        if spec.cpus is None and spec.mem_mib is None:  # the usual case, at every start
             return TaskAsk(task=task)
         never = self.parts.why_never(spec)
         if never:
