@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="give tests of properties other examples in each run; without it they have the same in every run",
     )
-    parser.addoption("--examples", type=int, default=40, help="examples of a test of properties (default: %(default)s)")
+    parser.addoption("--examples", type=int, default=25, help="examples of a test of properties (default: %(default)s)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -23,11 +23,16 @@ from localcluster import paths
 HERE = Path(__file__).parent
 EXCUSED: dict[str, dict[str, str]] = tomllib.loads((HERE.parents[1] / "data/concurrent_futures.toml").read_text())
 GROUPS = (
-    "InitializerMixin", "FailingInitializerMixin", "ProcessPoolShutdownTest", "WaitTests", "ThreadPoolWaitTests",
-    "AsCompletedTests", "ProcessPoolExecutorTest", "ExecutorDeadlockTest", "FutureTests",
-    *(pytest.param(name, marks=pytest.mark.weekly) for name in ("ThreadPoolShutdownTest", "ThreadPoolExecutorTest")),
+    "InitializerMixin", "FailingInitializerMixin", "ThreadPoolWaitTests", "AsCompletedTests", "FutureTests",
+    *(
+        pytest.param(name, marks=pytest.mark.weekly)
+        for name in (
+            "ThreadPoolShutdownTest", "ThreadPoolExecutorTest", "ProcessPoolShutdownTest", "WaitTests",
+            "ProcessPoolExecutorTest", "ExecutorDeadlockTest",
+        )
+    ),
 )  # fmt: skip
-"""Classes of CPython's tests. Weekly: those of which most tests are about threads."""
+"""Classes of CPython's tests. Weekly: those of which most tests are about threads, and those that take 20 s or more."""
 
 
 @functools.cache
