@@ -46,7 +46,7 @@ DEVIATION_GOES = 1000
 HEADINGS = {
     "task": "TASK", "outcome": "OUTCOME", "seconds": "TIME", "why": "WHY", "peak_gpu_mib": "GPU MIB",
     "rate_per_s": "RATE", "node": "NODE", "gpu": "GPU", "peak_host_mib": "HOST MIB", "progress": "PROGRESS",
-    "code": "CODE", "signal": "SIGNAL", "tries": "TRIES", "tasks": "TASKS", "done": "DONE",
+    "code": "CODE", "signal": "SIGNAL", "energy_j": "ENERGY", "tries": "TRIES", "tasks": "TASKS", "done": "DONE",
 }  # fmt: skip
 IN_WHY = ("code", "signal")
 """Columns that a terminal does not need: the column `why` has them."""
@@ -174,7 +174,7 @@ def _is_number(value: result_table.Value) -> bool:
 
 def _text(name: str, value: result_table.Value) -> str:
     """Return a cell for people."""
-    from ..core.text import amount
+    from ..core.text import amount, joules_text
     from ..triples import report, result_table
 
     if value is None:
@@ -183,6 +183,8 @@ def _text(name: str, value: result_table.Value) -> str:
         return report.duration(value)
     if name == "rate_per_s" and isinstance(value, float):
         return f"{amount(value)}/s"
+    if name == "energy_j" and isinstance(value, float):
+        return joules_text(value)
     number = result_table.number_of(value)
     text = str(value)
     return text if number is None or len(text) <= NUMBER_MAX or not math.isfinite(number) else f"{number:.5g}"

@@ -33,6 +33,16 @@ def span_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
+def joules_text(joules: float) -> str:
+    """Return an energy as text for people: "27.1 MJ", "0.12 MJ", "45 kJ", "310 J"."""
+    value, unit = next(
+        (joules / size, unit)
+        for size, unit in ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
+        if joules >= size / 10 or size == 1
+    )
+    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.2g} {unit}" if value < 10 else f"{value:.1f} {unit}"
+
+
 def gib_text(mib: float) -> str:
     """Return a size in MiB as text for people: "6.7 GiB"."""
     return f"{mib / 1024:.1f} GiB"

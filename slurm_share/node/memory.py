@@ -33,6 +33,17 @@ class HostMemory:
         file = "memory.events" if self._is_v2 else "memory.oom_control"
         return cgroups.keyed(self._folders[0] / file).get(b"oom_kill", 0)
 
+    def used_mib(self) -> int | None:
+        """Return the memory that the processes of this cgroup use, without cached files; None: it has no limit, or is
+        not known."""
+        used = self._limit(self._folders[0]) if self._folders else None
+        return None if used is None else used.used_mib
+
+    def cpu_s(self) -> float | None:
+        """Return the CPU time of all processes of this cgroup since it was made; None: cgroup v1, or not known."""
+        usage = cgroups.keyed(self._folders[0] / "cpu.stat").get(b"usage_usec") if self._folders else None
+        return None if usage is None else usage / 1e6
+
     def room(self) -> MemoryUse | None:
         """Return the nearest limit, or the machine's memory if less of that is left; None if neither is known."""
         rooms = [room for folder in self._folders if (room := self._limit(folder)) is not None]

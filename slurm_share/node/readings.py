@@ -35,6 +35,14 @@ class GpuNow(GpuLoad, frozen=True, kw_only=True):
     """Only processes that used the GPU since the previous sample; None: unknown."""
 
 
+class EnergyNow(Struct, frozen=True, gc=False):
+    """The energy of a GPU at one moment."""
+
+    energy_j: float | None
+    """Since the driver was loaded; None: the driver does not tell."""
+    power_w: float | None
+
+
 class DriverNow(Struct, frozen=True, kw_only=True):
     """The NVIDIA driver at one moment."""
 

@@ -158,8 +158,6 @@ class Attempt(Struct, eq=False, kw_only=True):
     host_mib: int | None = None
     alone_s: float = 0.0
     """Time without a neighbour."""
-    energy_j: float = 0.0
-    """Energy of its GPU in that time, joules."""
     figures: Figures | None = None
     """Figures of its GPU in that time; after the plateau of its memory, only those since then."""
     is_settled: bool = False
@@ -181,6 +179,12 @@ class Attempt(Struct, eq=False, kw_only=True):
     rate_per_s: float | UnsetType = UNSET
     rate_source: str | UnsetType = UNSET
     speed_ratio: float | UnsetType = UNSET
+    energy_j: float | UnsetType = UNSET
+    """Energy of its GPUs that it is charged with, joules, once it has ended; this and the next three are for its
+    result (triples/launcher/task_use.py)."""
+    energy_rule: str | UnsetType = UNSET
+    gpu_sm_percent: float | UnsetType = UNSET
+    gpu_idle_s: float | UnsetType = UNSET
     asked_mib: int | None = None
     """GPU memory of its last failed allocation, from its log; None: not known."""
     cpu_s: float | None = None
@@ -283,10 +287,9 @@ class Attempt(Struct, eq=False, kw_only=True):
                 self.peak_at[age] = peak
         return True
 
-    def see_alone(self, gpu: GpuLoad, seconds: float, joules: float = 0.0) -> None:
+    def see_alone(self, gpu: GpuLoad, seconds: float) -> None:
         """Record figures of its GPU while it was alone there."""
         self.alone_s += seconds
-        self.energy_j += joules
         if self.figures is None:
             self.figures = Figures()
         self.figures.add(gpu, seconds)
@@ -376,7 +379,7 @@ class Attempt(Struct, eq=False, kw_only=True):
             dram_ratio=self._mean("dram"),
             util_ratio=self._mean("util"),
             cpu_cores=cpu_cores,
-            energy_j=round(self.energy_j, 3) if self.was_alone(seconds) and self.energy_j else None,
+            energy_j=(self.energy_j or None) if self.energy_j is not UNSET and self.was_alone(seconds) else None,
             software=software,
             rate_alone=None if self.own_rate_alone is None else self.own_rate_alone.per_s,
             rate_source="" if self.own_rate_alone is None else self.own_rate_alone.source,

@@ -461,6 +461,8 @@ class TaskSample(Struct, frozen=True, kw_only=True):
     """UUID of a GPU -> memory of all its processes there."""
     clients: int = 1
     """Number of CUDA processes."""
+    sm_percent: Mapping[str, float | None] = {}
+    """UUID of a GPU on which it has a process -> SM time of all its processes there; None: the driver does not say."""
 
 
 # ---- The end of an attempt ----

@@ -257,6 +257,14 @@ class Ended(Struct, frozen=True, kw_only=True):
     """The `packing.RateSource` of `units` and `rate_per_s`."""
     speed_ratio: float | UnsetType = UNSET
     """In a packed run: `rate_per_s` over the rate of its command alone on such a GPU."""
+    energy_j: float | UnsetType = UNSET
+    """Energy of its GPUs that it is charged with, joules; absent: not known, or it ran for less than a second."""
+    energy_rule: str | UnsetType = UNSET
+    """The `usage.EnergyRule` by which `energy_j` was divided."""
+    gpu_sm_percent: float | UnsetType = UNSET
+    """Mean SM time of its processes on its GPUs, 0 to 100."""
+    gpu_idle_s: float | UnsetType = UNSET
+    """Seconds in which it had GPUs and none of its kernels ran, sampled once a second."""
     turn_over: float | UnsetType = UNSET
     """Unix time at which it was told to save its state because its turn was over (--slot)."""
     peak_rss_mib: int | None = None

@@ -103,6 +103,11 @@ class ResultFiles:
     def __len__(self) -> int:
         return len(self._files)
 
+    @property
+    def folders(self) -> list[Path]:
+        """Return the folders of the nodes."""
+        return [file.parent for file in self._files]
+
     def __iter__(self) -> Iterator[Ended]:
         """Yield every attempt, file by file. Raises StateError."""
         return (ended for number in range(len(self)) for _, ended in self.of_file(number))

@@ -98,6 +98,7 @@ def _fixed(ended: Ended, tries: int) -> dict[str, Value]:
         None if ended.units is UNSET else ended.units,
         ended.code,
         ended.signal,
+        None if ended.energy_j is UNSET else ended.energy_j,
         tries,
     )
     return dict(zip(FIXED, values, strict=True))

@@ -40,7 +40,7 @@ class EnergyUse(Struct, frozen=True, gc=False, kw_only=True):
     idle_j: Level = 0.0
     """The part of `joules` that is its part of the GPU's idle power."""
     rule: EnergyRule = "counter"
-    """The least exact one of all intervals."""
+    """The least exact one that made up at least a hundredth of `joules`."""
 
 
 class GpuUse(Struct, frozen=True, gc=False, kw_only=True):
@@ -113,6 +113,12 @@ class GpuEnergy(Struct, frozen=True, gc=False, kw_only=True):
     unattributed_j: Level
     total_j: Level
     """The counter's difference over the same time. Charged energy and `unattributed_j` add up to it."""
+    short_j: Level = 0.0
+    """Of a run: the part that was charged to tasks of less than a second, whose results have no energy."""
+    idle_w: Level | None = None
+    """Its idle power, which is divided in equal parts; None: not known, and nothing is divided so."""
+    notes: tuple[str, ...] = ()
+    """What a reader of these figures should know, as sentences: resets, missing counters, unknown idle power."""
 
 
 class JobUse(Struct, frozen=True, gc=False, kw_only=True):

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ...core.errors import DriverError
 from ..gpu_figures import Activity
-from ..readings import DriverNow, GpuNow, ProcessSm
+from ..readings import DriverNow, EnergyNow, GpuNow, ProcessSm
 from ..records import Gpu, GpuProcess
 from .binding import (
     SIMULATED_DRIVER,
@@ -76,6 +76,7 @@ _QUESTIONS = (
     _Question("energy_j", "nvmlDeviceGetTotalEnergyConsumption", lambda millijoules: millijoules / 1000),
     _Question("temperature_c", "nvmlDeviceGetTemperature", int, (pynvml.NVML_TEMPERATURE_GPU,)),
 )
+_ENERGY = tuple(one for one in _QUESTIONS if one.field in ("energy_j", "power_w"))
 _READ_FIELDS = (
     *("memory_total_mib", "memory_used_mib", *(one.field for one in _QUESTIONS)),
     *("activity", "processes", "sm_time_percent"),
@@ -151,6 +152,20 @@ class NvmlSession:
                 self._problem = str(DriverError(failed_call(error), str(error)))
                 self.close()
         return DriverNow(problems=() if self._problem is None else (self._problem,))
+
+    def read_energy(self) -> dict[str, EnergyNow]:
+        """Return UUID -> energy and power of the GPUs of the last `read`, without asking anything else.
+
+        Empty: there was no `read`, or the driver is gone. A GPU that does not answer is missing.
+        """
+        found = {}
+        for unit in self._by_index.values() if self._open else ():
+            try:
+                power_w, energy_j = (self._figure(unit, one, {}, {}) for one in _ENERGY)
+            except pynvml.NVMLError:
+                continue  # the next `read` says why
+            found[unit.identity.uuid] = EnergyNow(energy_j, power_w)
+        return found
 
     def close(self) -> None:
         """Free the samples and end the session; a later `read` opens it again."""

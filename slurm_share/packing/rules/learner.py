@@ -140,8 +140,6 @@ class RunTotals:
 
     def __init__(self, gpus: Sequence[GpuFacts]) -> None:
         self._gpus = {gpu.uuid: gpu for gpu in gpus}
-        self._energy: dict[str, float] = {}
-        """GPU -> its energy counter at the last sample."""
         self._at: float | None = None
         self.seconds = 0.0
         """Sampled time of each GPU."""
@@ -149,7 +147,6 @@ class RunTotals:
         self.busy_s = 0.0
         """GPU seconds with a task."""
         self.sm_s = self.sm_over_s = 0.0
-        self.energy_j = self.idle_j = 0.0
         self.own = self.neighbours = self.free = 0
         """Attempts that ran out of memory by their own need, or by a neighbour's, or that a fault or device ended."""
         self.wasted_s = 0.0
@@ -188,7 +185,6 @@ class RunTotals:
         self.seconds += seconds if is_counted else 0.0
         for uuid, facts in self._gpus.items():
             gpu, tasks = gpus.get(uuid), there[uuid]
-            joules = self._joules(gpu)
             if not is_counted or gpu is None:
                 continue
             self.busy_s += seconds if tasks else 0.0
@@ -200,19 +196,9 @@ class RunTotals:
             if (sm_ratio := minute_ratio(gpu.load_percent_windows)) is not None:
                 self.sm_s += sm_ratio * seconds
                 self.sm_over_s += seconds
-            self.energy_j += joules
-            if not tasks:
-                self.idle_j += joules
             if len(tasks) == 1:
-                tasks[0].see_alone(gpu, seconds, joules)
+                tasks[0].see_alone(gpu, seconds)
         return seconds if is_counted else 0.0
-
-    def _joules(self, gpu: GpuLoad | None) -> float:
-        """Return the energy that a GPU has used since its last sample; 0: not known, or its counter was reset."""
-        if gpu is None or gpu.energy_j is None:
-            return 0.0
-        before, self._energy[gpu.uuid] = self._energy.get(gpu.uuid), gpu.energy_j
-        return 0.0 if before is None or gpu.energy_j < before else gpu.energy_j - before
 
     def sentences(self, folder: str, groups: Sequence[GroupResult] = ()) -> list[str]:
         """Return the sentences at the end of a node's run. `folder`: of the run, as its user writes it. `groups`: the
@@ -232,17 +218,9 @@ class RunTotals:
             total, middle = sum(self.waits) / len(self.waits), median(self.waits)
             said.append(f"a task waited {span(total)} for its start (median {span(middle)})")
         said += speed_sentences(groups)
-        if self.energy_j:
-            each = f", {_joules_text(self.energy_j / self.done)} a task that is done" if self.done else ""
-            idle = f"; {_joules_text(self.idle_j)} of it while idle" if self.idle_j else ""
-            said.append(f"energy {_joules_text(self.energy_j)}{each}{idle}")
         if self.learned:
             said.append(f"learned the size of {counted(len(self.learned), 'command')}; next time --dry-run shows it")
         if groups:
             said.append(f"slurm-share pack explain {folder} lists every group of tasks that was measured")
         said.append(f"slurm-share pack explain {folder} TASK says why a task went where it did")
         return said
-
-
-def _joules_text(joules: float) -> str:
-    return f"{joules / 1e6:.2f} MJ" if joules >= 1e5 else f"{joules / 1e3:.1f} kJ"

@@ -205,12 +205,13 @@ class Loop:
                     armed = None  # the timer may fire a moment too early
                 self._handle(signo)
         signal.setitimer(signal.ITIMER_REAL, 0)
+        self.strategy.use.finish()
         self.strategy.sampler.stop()
         leftovers.end_children(LEFT_S, lambda pid, status: None)
         self.rates.close()
         if self.ranks is not None:
             self.ranks.close()
-        for sentence in self.strategy.sentences():
+        for sentence in (*self.strategy.sentences(), *self.strategy.use.sentences()):
             self.say(sentence)
         self._advise_on_host_memory()
         self._tick(ended=True)
@@ -523,6 +524,7 @@ class Loop:
             task.rss_mib = usage.ru_maxrss // 1024 if usage.ru_maxrss > self.own_peak_kib else None
             task.cpu_s = usage.ru_utime + usage.ru_stime
             self.rates.ended(task)
+            self.strategy.use.ended(task)
             outcome, why = self._outcome(task, code, number)
             self._ended(task, outcome, why, code, number)
             self._free_workers(task)
@@ -616,6 +618,10 @@ class Loop:
             rate_per_s=task.rate_per_s,
             rate_source=task.rate_source,
             speed_ratio=task.speed_ratio,
+            energy_j=task.energy_j,
+            energy_rule=task.energy_rule,
+            gpu_sm_percent=task.gpu_sm_percent,
+            gpu_idle_s=task.gpu_idle_s,
             turn_over=round(task.turn_over, 3) or UNSET,
             peak_rss_mib=task.rss_mib,
             cpu_seconds=None if task.cpu_s is None else round(task.cpu_s, 3),
@@ -793,6 +799,9 @@ class Loop:
         self._check_disk()
         if self.ranks is not None:
             self.ranks.tick()
+        work = self.rates.work_rate(self.strategy)
+        is_in_place = self._is_in_place()
+        self.strategy.use.tick(None if work is None else work.per_s, may_write=is_in_place, ended=ended)
         progress = Progress(
             node=self.node.name,
             job=self.node.job,
@@ -806,12 +815,12 @@ class Loop:
             at=round(time.time(), 3),
             began=self.began,
             ended=ended,
-            work=self.rates.work_rate(self.strategy),
+            work=work,
             waits=() if self.ranks is None else self.ranks.waits(),
             exit_code=0 if self.ranks is None else self.ranks.exit_code,
             tasks=self.growth.run.tasks,
         )
-        if self._is_in_place():
+        if is_in_place:
             self.shared.events.progress(progress)
         self.shared.show(progress)
         if self.run.max_failures is not None and self.node.count > 1:

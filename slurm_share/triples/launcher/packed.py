@@ -31,6 +31,7 @@ from .pack_signals import Hangs, PackUndo
 from .pauses import Pauses
 from .sampler import Sampler
 from .share_trials import ShareTrials
+from .task_use import TaskUses
 from .tuning import Tuning
 
 ENV_GPU_MEM = "LLSUB_GPU_MEM_MIB"
@@ -183,6 +184,7 @@ class PackStrategy(strategy.Strategy):
             runs=self.learning.runs if run.pack.learns else None,
             pairs=self.learning.pairs if run.pack.learns else None,
         )
+        self.use = TaskUses(run, node, self.board, self.sampler, shared.host)
         self.learning.take_sizes(self.board, 0.0)
         self.decider = packing.Decider(self.board, shared.events, node.bookings, self.log.tell)
         tell, keep = self.log.tell, self.learning.keep_trials

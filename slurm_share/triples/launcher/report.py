@@ -18,11 +18,14 @@ from rich.text import Text
 from ...core import terminal
 from ...core.text import amount, counted, fold_some
 from ...packing import TaskSpec
+from ...usage import JobUse
+from ...usage import files as usage_files
 from .. import run_folder, task_names
 from ..records import Ended, Run
 from ..result_files import ResultFiles
 from ..rules import deal, together, turns
 from ..rules.account import OUTCOME_TEXTS, Account, Tally
+from ..rules.energy_sums import EnergySums, EnergyTally
 from ..rules.failing import failure_limit_text, is_too_much
 from ..rules.progress import WorkTally
 from ..rules.turns import TurnSums, TurnTally
@@ -49,12 +52,18 @@ class Summary(Struct, frozen=True):
     """The measured rates as a sentence; empty: none."""
     turns: TurnSums | None = None
     """None: a run without turns."""
+    energy: EnergySums | None = None
+    """None: no energy was measured."""
 
 
 def count(
-    results: ResultFiles, run: Run, work: WorkTally | None = None, took_turns: TurnTally | None = None
+    results: ResultFiles,
+    run: Run,
+    work: WorkTally | None = None,
+    took_turns: TurnTally | None = None,
+    energy: EnergyTally | None = None,
 ) -> Account:
-    """Count all results of a run, and add up their rates in `work` and their turns in `took_turns`.
+    """Count all results of a run, and add up their rates in `work`, their turns in `took_turns`, and their energy.
 
     Raises StateError if results cannot be read.
     """
@@ -63,6 +72,8 @@ def count(
         attempts = results.of_file(number)
         if took_turns is not None:
             attempts = took_turns.passed_on(attempts)
+        if energy is not None:
+            attempts = energy.passed_on(attempts)
         tally.add(number, attempts if work is None else work.passed_on(attempts))
     return tally.account()
 
@@ -76,21 +87,31 @@ def summarize(folder: Path, run: Run) -> Summary:
     results = ResultFiles(folder, run)
     work = WorkTally(is_alike=run.task_kind != "command")
     took_turns = None if run.slot_s is None else TurnTally(run.tasks)
-    found = count(results, run, work, took_turns)
+    uses = tuple(use for node in results.folders for use in usage_files.read_folder(node, JobUse)[0])
+    energy = EnergyTally(uses) if any(gpu.total_j for use in uses for gpu in use.others) else None
+    found = count(results, run, work, took_turns, energy)
+    used = None if energy is None else energy.sums()
     sums = None if took_turns is None else took_turns.sums()
     rows = tuple(results.ended(place) for place in found.shown(ROWS))
     specs = run_folder.read_specs(folder, run)
-    unwritten = _write(folder, found, results, specs, sums)
-    return Summary(found, rows, task_names.Labels(specs), unwritten, work.sentence(), sums)
+    unwritten = _write(folder, found, results, specs, sums, used)
+    return Summary(found, rows, task_names.Labels(specs), unwritten, work.sentence(), sums, used)
 
 
-def _write(folder: Path, found: Account, results: ResultFiles, specs: Sequence[TaskSpec], sums: TurnSums | None) -> str:
+def _write(
+    folder: Path,
+    found: Account,
+    results: ResultFiles,
+    specs: Sequence[TaskSpec],
+    sums: TurnSums | None,
+    used: EnergySums | None,
+) -> str:
     """Write summary.json atomically; return why that failed, else empty."""
     file = folder / run_folder.SUMMARY
     new = file.with_name(f"{file.name}.{os.getpid()}")
     try:
         with open(new, "wb") as opened:
-            opened.writelines(_pieces(found, results, specs, sums))
+            opened.writelines(_pieces(found, results, specs, sums, used))
             opened.flush()
             os.fsync(opened.fileno())  # a file system may report only here that it is full
         new.replace(file)
@@ -101,7 +122,13 @@ def _write(folder: Path, found: Account, results: ResultFiles, specs: Sequence[T
     return ""
 
 
-def _pieces(found: Account, results: ResultFiles, specs: Sequence[TaskSpec], sums: TurnSums | None) -> Iterator[bytes]:
+def _pieces(
+    found: Account,
+    results: ResultFiles,
+    specs: Sequence[TaskSpec],
+    sums: TurnSums | None,
+    used: EnergySums | None,
+) -> Iterator[bytes]:
     """Yield summary.json in pieces; lines of results are copied unchanged."""
     head = {"version": found.version, "name": found.name, "tasks": found.tasks, "done": found.done}
     yield b"{\n" + b",\n".join(b' "%s": %s' % (name.encode(), msgspec.json.encode(one)) for name, one in head.items())
@@ -115,6 +142,8 @@ def _pieces(found: Account, results: ResultFiles, specs: Sequence[TaskSpec], sum
         yield b"\n ]"
     if sums is not None:
         yield b',\n "turns": %s' % msgspec.json.encode(sums)
+    if used is not None:
+        yield b',\n "energy": %s' % msgspec.json.encode(used)
     yield b',\n "seconds": %s,\n "jobs": [' % msgspec.json.encode(found.seconds)
     jobs = ({"job": job, **msgspec.to_builtins(one)} for job, one in found.jobs.items())
     yield from _joined(msgspec.json.encode(one) for one in jobs)
@@ -173,6 +202,8 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     said = [f"{found.done} of {counted(found.tasks, what)} done{lasted}"]
     if summary.work:
         said.append(summary.work)
+    if summary.energy is not None:
+        said.append(summary.energy.sentence(found.done))
     if summary.turns is not None:
         said += turns.sentences(summary.turns)
     if found.tried_again:

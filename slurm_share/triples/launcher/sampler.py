@@ -5,20 +5,25 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from ...node import descendants, windows
+from ...node.cgroups import slurp
 from ...node.gpu_figures import WINDOWED, Means
 from ...node.memory import HostMemory
-from ...node.readings import DriverNow, GpuNow
-from ...node.records import Gpu, GpuProcess, MemoryUse
+from ...node.readings import DriverNow, EnergyNow, GpuNow
+from ...node.records import Gpu, MemoryUse
 from ...node.windows import WindowSeries
 from ...packing import Attempt, EndFacts, TaskSample
+
+TYPE_CHECKING = False  # as mypy knows it
+if TYPE_CHECKING:
+    from ...node.gpus.load import NvmlSession
 
 EVERY_S = 1.0
 GAP_S = 3.0
@@ -33,8 +38,15 @@ EXTRA_PAUSE_S = 0.25
 PATIENCE_S = 1.0
 """Most seconds to wait for an extra sample, which takes milliseconds unless the host is overloaded. The ends of other
 tasks wait too, but a lost GPU that is not seen costs a task one of its attempts."""
+COUNT_PATIENCE_S = 0.05
+"""Most seconds to wait for the energy counters at a task's end; reading them takes tenths of a millisecond."""
+COUNT_AGAIN_S = 0.005
+"""For so long the counters that were read for one task's end hold for another's."""
+MPS_SERVER = b"nvidia-cuda-mps"
+"""The kernel's name of MPS servers and daemons: nvidia-cuda-mps-server, cut to 15 characters."""
 BROKEN = frozenset({"GPU is lost", "GPU requires restart"})
 """NVML's texts of GPU_IS_LOST and RESET_REQUIRED: no program can use the GPU until somebody acts."""
+_Key = TypeVar("_Key", str, int)
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1024 * 1024)
 
 
@@ -46,6 +58,26 @@ class NodeSample(Struct, frozen=True, kw_only=True):
     gpus: Mapping[str, GpuNow]
     """GPU UUID -> its figures, with means over the last minutes."""
     tasks: tuple[TaskSample, ...]
+    others: Mapping[str, Sequence[float | None]] = {}
+    """GPU UUID -> SM time of each session of processes there that are no task's, MPS servers left out; None: the driver
+    does not say."""
+
+
+class EnergySample(Struct, frozen=True):
+    """The energy counters of a node's GPUs at one moment."""
+
+    at: float
+    """Monotonic clock, seconds."""
+    gpus: Mapping[str, EnergyNow]
+
+
+class _Seen:
+    """What a sample shows of one task."""
+
+    def __init__(self) -> None:
+        self.clients = 0
+        self.memory_mib: dict[str, int] = {}
+        self.sm_percent: dict[str, float | None] = {}
 
 
 class Sampler(threading.Thread):
@@ -72,22 +104,37 @@ class Sampler(threading.Thread):
         self._series: dict[tuple[str, str], WindowSeries] = {}
         """(GPU UUID, name of its windows) -> the figure over time."""
         self._asked_s = -EXTRA_PAUSE_S
+        self._is_extra_due = False
+        self._is_count_due = False
+        self._counted = threading.Event()
+        """Set when the energy counters that `count` asked for are read."""
+        self._count_from_s = 0.0
+        """Before this time `count` does not ask, because the driver was slow."""
+        self._energy: EnergySample | None = None
         self.latest: NodeSample | None = None
         """The newest sample. The sampler's thread replaces it, so readers take the reference once."""
         self.watch_host = False
         """True: also sample the host memory of tasks, which reads every process. Set after a task ran out of it."""
 
     def run(self) -> None:
-        """Sample every EVERY_S seconds until `stop`."""
-        read = _reader(self._known) if self._has_gpus else None
+        """Sample every EVERY_S seconds until `stop`, and when `_extra` or `count` asks."""
+        session = _session(self._known) if self._has_gpus else None
+        due_s = 0.0
         while not self._over.is_set():
-            try:
-                self.sample(read)
-            except OSError:
-                self.latest = None  # no descriptor left, for example: nothing is known until the next sample
-            self._answered.set()
-            self._now.wait(EVERY_S)
             self._now.clear()
+            if self._is_extra_due or time.monotonic() >= due_s:
+                self._is_extra_due = False
+                try:
+                    self.sample(None if session is None else session.read)
+                except OSError:
+                    self.latest = None  # no descriptor left, for example: nothing is known until the next sample
+                self._answered.set()
+                due_s = time.monotonic() + EVERY_S
+            if self._is_count_due and session is not None:
+                self._is_count_due = False
+                self._energy = EnergySample(time.monotonic(), session.read_energy())
+                self._counted.set()
+            self._now.wait(max(due_s - time.monotonic(), 0.0))
 
     def sample(self, read: Callable[[], DriverNow] | None) -> None:
         """Take one sample. `read`: asks the driver; None: the node's tasks have no GPUs."""
@@ -100,35 +147,43 @@ class Sampler(threading.Thread):
     def _sample_gpus(self, running: Mapping[int, Attempt], read: Callable[[], DriverNow]) -> None:
         at = time.monotonic()
         now = read()
-        memory, clients = self._count_gpus(running, ((gpu.uuid, gpu.processes or ()) for gpu in now.gpus))
+        seen, others = self._find_processes(running, now.gpus)
         if now.gpus or not now.problems:
             self.latest = NodeSample(
                 at=at,
                 gpus={gpu.uuid: self._with_means(gpu, at) for gpu in now.gpus},
                 tasks=tuple(
-                    TaskSample(task=running[leader].task, memory_mib=used, clients=clients[leader])
-                    for leader, used in memory.items()
+                    TaskSample(
+                        task=running[leader].task,
+                        memory_mib=one.memory_mib,
+                        clients=one.clients,
+                        sm_percent=one.sm_percent,
+                    )
+                    for leader, one in seen.items()
                 ),
+                others={uuid: tuple(sessions.values()) for uuid, sessions in others.items()},
             )
 
-    def _count_gpus(
-        self, running: Mapping[int, Attempt], gpus: Iterable[tuple[str, Iterable[GpuProcess]]]
-    ) -> tuple[dict[int, dict[str, int]], Counter[int]]:
-        """Count the memory of each task from (UUID, processes) of the GPUs.
-
-        Return leader -> UUID -> memory in MiB, where it is known, and leader -> number of processes.
-        """
-        memory: dict[int, dict[str, int]] = {}
-        clients: Counter[int] = Counter()
-        for uuid, its_processes in gpus:
-            for process in its_processes:
+    def _find_processes(
+        self, running: Mapping[int, Attempt], gpus: Iterable[GpuNow]
+    ) -> tuple[dict[int, _Seen], dict[str, dict[int, float | None]]]:
+        """Return what the GPUs show of each task, by its leader, and UUID -> session -> SM time of other processes."""
+        seen: dict[int, _Seen] = {}
+        others: dict[str, dict[int, float | None]] = {}
+        for gpu in gpus:
+            sm = None if gpu.process_sm is None else {one.pid: one.sm_time_percent for one in gpu.process_sm}
+            for process in gpu.processes or ():
                 leader = descendants.read_session_of(process.pid)
+                percent = None if sm is None else sm.get(process.pid, 0.0)
                 if leader in running:
-                    clients[leader] += 1
+                    one = seen.setdefault(leader, _Seen())
+                    one.clients += 1
                     if process.memory_used_mib is not None:
-                        used = memory.setdefault(leader, {})
-                        used[uuid] = used.get(uuid, 0) + process.memory_used_mib
-        return memory, clients
+                        one.memory_mib[gpu.uuid] = one.memory_mib.get(gpu.uuid, 0) + process.memory_used_mib
+                    _add(one.sm_percent, gpu.uuid, percent)
+                elif _is_foreign(process.pid, leader):
+                    _add(others.setdefault(gpu.uuid, {}), leader or -process.pid, percent)
+        return seen, others
 
     def _with_means(self, gpu: GpuNow, at: float) -> GpuNow:
         """Return the figures with their means over the last minutes, as llload computes them."""
@@ -215,6 +270,7 @@ class Sampler(threading.Thread):
         if asked - self._asked_s < EXTRA_PAUSE_S or self.latest is None or asked - self.latest.at > STALE_S:
             return None
         self._asked_s = asked
+        self._is_extra_due = True
         self._now.set()
         until = time.monotonic() + PATIENCE_S
         while time.monotonic() < until:
@@ -223,14 +279,49 @@ class Sampler(threading.Thread):
             time.sleep(POLL_S)
         return None
 
+    def count(self) -> EnergySample | None:
+        """Return the energy counters now; None: there are no GPUs, or the driver does not answer at once."""
+        asked, last = time.monotonic(), self._energy
+        if last is not None and asked - last.at < COUNT_AGAIN_S:
+            return last
+        if asked < self._count_from_s or self.latest is None or asked - self.latest.at > STALE_S:
+            return None
+        self._counted.clear()
+        self._is_count_due = True
+        self._now.set()
+        if not self._counted.wait(COUNT_PATIENCE_S):
+            self._count_from_s = asked + EVERY_S
+            return None
+        return self._energy
+
     def stop(self) -> None:
         """Ask the thread to end, without waiting: it may hang in the driver."""
         self._over.set()
         self._now.set()
 
 
-def _reader(known: Sequence[Gpu]) -> Callable[[], DriverNow]:
+def _add(sums: dict[_Key, float | None], key: _Key, percent: float | None) -> None:
+    sums[key] = None if percent is None else (sums.get(key) or 0.0) + percent
+
+
+def _is_foreign(pid: int, leader: int) -> bool:
+    """Return whether a process on a GPU that is no task's is anybody's. `leader`: its session; 0: it is not known.
+
+    MPS servers work for their clients, which the driver lists too. A process that has ended is nobody's.
+    """
+    if leader:
+        return not slurp(f"/proc/{pid}/comm").startswith(MPS_SERVER)
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True  # another user's, and hidden (hidepid)
+    except OSError:
+        pass
+    return False
+
+
+def _session(known: Sequence[Gpu]) -> NvmlSession:
     """Return what reads the GPUs, as for llload."""
     from ...node.gpus.load import NvmlSession  # imported here, in the thread: tasks start before
 
-    return NvmlSession(retry_s=RETRY_S, known=known).read
+    return NvmlSession(retry_s=RETRY_S, known=known)

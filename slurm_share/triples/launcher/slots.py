@@ -19,6 +19,7 @@ from ..rules.outcomes import MemoryFailure
 from . import environment, strategy, task_process
 from .daemons import Daemons
 from .sampler import Sampler
+from .task_use import TaskUses
 
 
 class SlotStrategy(strategy.Strategy):
@@ -51,6 +52,7 @@ class SlotStrategy(strategy.Strategy):
         self.sampler = Sampler(
             self.running, bool(facts), shared.host, [worker.gpu for worker in node.workers if worker.gpu]
         )
+        self.use = TaskUses(self.run, node, self.board, self.sampler, shared.host)
         self._parked: dict[str, list[int]] = {}
         """GPU -> workers that start nothing because it, or its daemon, has failed."""
         self._has_parts = False

@@ -28,6 +28,7 @@ from .growth import Growth
 from .node import Node
 from .sampler import Sampler
 from .table import Table
+from .task_use import TaskUses
 from .watchdog import Watchdog
 
 TYPE_CHECKING = False  # as mypy knows it
@@ -85,6 +86,8 @@ class Strategy(ABC):
     sampler: Sampler
     """The thread that samples GPUs and host; the loop starts and stops it."""
     daemons: Daemons
+    use: TaskUses
+    """What the tasks use of GPUs."""
 
     def __init__(self, shared: LauncherState) -> None:
         self.shared = shared
@@ -276,6 +279,7 @@ class Strategy(ABC):
         latest = self.sampler.latest
         if latest is not None and latest.at != self._sample_at:
             self._sample_at = latest.at
+            self.use.sampled(latest)
             gpus = {uuid: one for uuid, one in latest.gpus.items() if uuid in self.board.facts}
             self.board.sampled(gpus, latest.tasks, latest.at - self.zero_s, now)
 

@@ -19,7 +19,7 @@ from . import task_tables
 Value = str | int | float | None
 """None: not known, or the task has none."""
 FIXED = ("outcome", "seconds", "why", "peak_gpu_mib", "rate_per_s", "node", "gpu", "peak_host_mib", "progress", "code",
-         "signal", "tries")  # fmt: skip
+         "signal", "energy_j", "tries")  # fmt: skip
 """The columns of every run, after the task, its parameters and its results."""
 TASK = "task"
 RUNNING = "running"

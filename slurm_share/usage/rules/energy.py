@@ -38,7 +38,7 @@ GAP_S = 30.0
 IDLE_QUANTILE = 0.05
 """Idle power is this quantile of the power of an empty GPU: it still draws more for seconds after its last kernel."""
 IDLE_SAMPLES = 3
-"""Fewest samples of an empty GPU from which its idle power is taken."""
+"""Fewest samples of an empty GPU whose power is preferred to that of `IDLE_W`."""
 RULE_PART = 0.01
 """A rule that made up less than this part of a charge does not name it."""
 IDLE_W: Mapping[str, float] = {"A100-SXM4-40GB": 51.0, "H100 80GB HBM3": 70.0}
@@ -160,8 +160,8 @@ class GpuMeter:
         """Time of intervals without a counter and without power: their energy is not known."""
         self.resets = 0
         """How often the counter fell, or rose by more than `MOST_W`."""
-        self.charged_by: Counter[EnergyRule] = Counter()
-        """Rule -> millijoules of all charges."""
+        self.charged = Charge()
+        """The sum of all charges, of those that were taken, too."""
         self.at_s = None if base is None else base.at_s
         self.counter_mj = None if base is None else base.counter_mj
         self.power_w = None if base is None else base.power_w
@@ -173,22 +173,28 @@ class GpuMeter:
     @property
     def unit(self) -> GpuEnergy:
         """Return its sums as the record that is kept."""
-        return GpuEnergy(uuid=self.uuid, unattributed_j=self.unattributed_mj / 1000, total_j=self.total_mj / 1000)
+        return GpuEnergy(
+            uuid=self.uuid,
+            unattributed_j=self.unattributed_mj / 1000,
+            total_j=self.total_mj / 1000,
+            idle_w=self.idle_w,
+            notes=tuple(self.sentences()),
+        )
 
     @property
     def idle_source(self) -> Literal["measured", "table", "unknown"]:
         """Return where `idle_w` is from."""
-        if self._idle.total() >= IDLE_SAMPLES:
+        count = self._idle.total()
+        if count >= IDLE_SAMPLES or (count and table_idle_w(self.name) is None):
             return "measured"
-        return "unknown" if table_idle_w(self.name) is None else "table"
+        return "table" if table_idle_w(self.name) is not None else "unknown"
 
     @property
     def idle_w(self) -> float | None:
         """Return the idle power; None: not known, so the idle part of its energy is taken to be 0."""
-        count = self._idle.total()
-        if count < IDLE_SAMPLES:
+        if self.idle_source != "measured":
             return table_idle_w(self.name)
-        left = IDLE_QUANTILE * count
+        left = IDLE_QUANTILE * self._idle.total()
         for tenths in sorted(self._idle):
             left -= self._idle[tenths]
             if left <= 0:
@@ -320,7 +326,7 @@ class Meter(Generic[K]):
             its = self._charges.setdefault(holder.key, {})
             place = rule if is_counted else _POWER
             its[gpu.uuid] = its.get(gpu.uuid, Charge()).plus(mj, idle, place)
-            meter.charged_by[_RULES[place]] += mj
+            meter.charged = meter.charged.plus(mj, idle, place)
         meter.unattributed_mj += energy - charged
 
 

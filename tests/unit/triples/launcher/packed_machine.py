@@ -36,12 +36,12 @@ from slurm_share.cli.main import main
 from slurm_share.triples.launcher import sampler
 sampler.PATIENCE_S = 30.0  # the host may be overloaded
 if os.environ.get("OPENS_DRIVER_AFTER"):  # a driver that is slow to open: until that file exists
-    reader, sampler.STALE_S = sampler._reader, 300.0
+    reader, sampler.STALE_S = sampler._session, 300.0
     def opened_late(*known):
         while not os.path.exists(os.environ["OPENS_DRIVER_AFTER"]):
             time.sleep(0.01)
         return reader(*known)
-    sampler._reader = opened_late
+    sampler._session = opened_late
 if len(sys.argv) > 4:  # a clock that somebody sets back an hour every second time that it is asked
     import itertools
     real, turn = time.time, itertools.count()

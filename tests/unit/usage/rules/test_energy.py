@@ -329,5 +329,5 @@ def test_all_parts_add_up_to_the_counter_and_none_is_negative(steps: list[Step],
         assert gpu.unattributed_mj >= 0
         assert all(0 <= charge.idle_mj <= charge.mj == sum(charge.by_rule_mj) for charge in charges)
         assert sum(charge.mj for charge in charges) + gpu.unattributed_mj == gpu.total_mj
-        assert sum(gpu.charged_by.values()) == sum(charge.mj for charge in charges)
+        assert gpu.charged == add_charges(charges)
     assert meter.gpus[GPU].total_mj >= counted
