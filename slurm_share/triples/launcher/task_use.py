@@ -331,7 +331,7 @@ class TaskUses:
             series = self._series.finish() if ended else self._series.series()
             for record in (self._job_use(ended=ended), series):
                 try:
-                    files.write(self._node.folder, record)
+                    files.write(self._node.folder, record, mode=0o666)  # as the umask says, like the results
                 except OSError:
                     return  # a full disk, which the loop tells
 
