@@ -20,13 +20,27 @@ SIMGPU = HOME / "packaging" / "demo" / "simgpu"
 LIBRARY = HOME / "build" / "simgpu"
 
 _ROUNDS = """
-import json, resource, sys, time
+import json, msgspec, resource, sys, time
 import pynvml
 from slurm_share.load.collectors import NodeReader
 from slurm_share.load.sampler import NodeSampler
 
+from msgspec.structs import replace
+from slurm_share.load.rules.job_use import NodeUse
+from slurm_share.node.readings import JobNow
+
+# All programs are tasks of one job, as on a node with a share.
+class OneJob(NodeReader):
+    def read(self, pids, gpus=()):
+        seen = super().read(pids, gpus)
+        mine = tuple(replace(one, job=4711, step="0", task=one.slot) for one in seen.processes)
+        uid = mine[0].uid if mine else 0
+        job = JobNow(job=4711, uid=uid, user="user", cpu_s={"cgroup": seen.busy_s or 0.0}, memory_mib=1)
+        return replace(seen, processes=mine, jobs=(job,))
+
 rounds, pause_s = int(sys.argv[1]), float(sys.argv[2])
-sampler = NodeSampler("bench")
+sampler = NodeSampler("bench", kernel=OneJob("bench"))
+use, use_took = NodeUse("bench"), []
 inside, depth = [0.0], [0]
 
 def timed(call):
@@ -49,7 +63,14 @@ for _ in range(rounds):
     begin = time.process_time()
     seen = sampler.sample()
     took.append(time.process_time() - begin)
+    begin = time.process_time()
+    use.add(*sampler.readings, seen)
+    use.filled(seen)
+    use_took.append(time.process_time() - begin)
     time.sleep(pause_s)
+begin = time.process_time()
+stored = len(json.dumps([len(msgspec.json.encode(one)) for one in use.stored_jobs().values()]))
+store_ms = 1000 * (time.process_time() - begin)
 # The driver's part in rounds of their own: to time every call takes time, too.
 for name in [name for name in dir(pynvml) if name.startswith("nvmlDevice") or name.startswith("nvmlGpm")]:
     setattr(pynvml, name, timed(getattr(pynvml, name)))
@@ -84,6 +105,8 @@ print(json.dumps({
     "cpu_ms": 1000 * sum(took) / len(took),
     "cpu_ms_most": 1000 * took[-1],
     "driver_ms": 1000 * inside[0] / 5,
+    "use_ms": 1000 * sum(use_took) / len(use_took),
+    "store_ms": store_ms,
     "process_us": mean_us(lambda: kernel.read(pids)) - mean_us(lambda: kernel.read(())),
     "psutil_process_us": mean_us(read_with_psutil),
     "rss_mib": rss_mib,
@@ -93,9 +116,10 @@ sampler.close()
 
 
 def measure(gpus: int = 8, clients: int = 60, rounds: int = 40, pause_s: float = 0.12) -> dict[str, float]:
-    """Return the CPU milliseconds of a round (`cpu_ms`: mean, `cpu_ms_most`), those in the driver (`driver_ms`), the
-    CPU microseconds for each client (`process_us`) and with psutil (`psutil_process_us`), and the largest resident
-    memory (`rss_mib`) of a Python that only samples."""
+    """Return the CPU milliseconds of a round (`cpu_ms`: mean, `cpu_ms_most`), those in the driver (`driver_ms`), those
+    of the records of jobs in a round (`use_ms`) and when they are stored, once a minute (`store_ms`), the CPU
+    microseconds for each client (`process_us`) and with psutil (`psutil_process_us`), and the largest resident memory
+    (`rss_mib`) of a Python that only samples."""
     with simulated_node(gpus, clients) as environ:
         run = [sys.executable, "-c", _ROUNDS, str(rounds), str(pause_s)]
         done = subprocess.run(run, env=environ, check=True, stdout=subprocess.PIPE, text=True, cwd=HOME)

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
+from typing import Any
 
 import pytest
 from certificates import Authority
@@ -73,6 +74,12 @@ from slurm_share.load import NodeWatcher, snapshot, this_node
 settings = config.load().settings
 watcher = NodeWatcher(this_node(), replace(settings, agent_socket="") if "alone" in sys.argv else settings)
 print(snapshot.render(watcher.read(watcher.caller)).decode())
+"""
+USAGE = """
+import sys, msgspec
+from slurm_share.core import config
+from slurm_share.load import usage_of
+print(msgspec.json.encode(usage_of(int(sys.argv[1]), sys.argv[2:], config.load().settings)).decode())
 """
 GET = """
 import sys, httpx
@@ -272,6 +279,41 @@ def test_alice_finds_nothing_of_bob_in_files_ports_and_processes(scene: Scene) -
         done = scene.as_alice(PYTHON, "-c", READ, source, "/etc/slurm-share/config.toml", "details", "n1", node="login")
         assert done.returncode == 1
         assert "it is for root and the group gpu-operators: an administrator can add you" in done.stderr
+
+
+def test_a_job_is_known_after_its_end_to_its_user_on_another_node_and_energy_adds_up(scene: Scene) -> None:
+    """Through the login node's agent; bob gets nothing. Charged energy and nobody's are the counters' difference."""
+
+    def energy(seen: Snapshot) -> tuple[float, float]:
+        charged = sum(user.energy_j or 0.0 for user in seen.users)
+        return (
+            charged + sum(gpu.unattributed_energy_j or 0.0 for gpu in seen.gpus),
+            sum(gpu.energy_j or 0.0 for gpu in seen.gpus),
+        )
+
+    def usage(user: str, *nodes: str) -> tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]]:
+        done = scene.cluster.as_user(user, [PYTHON, "-c", USAGE, str(job), *nodes], node="login")
+        assert done.returncode == 0, done.stderr
+        found: tuple[list[dict[str, Any]], list[dict[str, Any]], list[str]] = json.loads(done.stdout)
+        return found
+
+    known, counted = energy(scene.everything())
+    work = "srun simgpu-task --memory 2G --load 40 --seconds 5"
+    job = scene.cluster.sbatch("alice", work, "--share-gpu=1", "--gres=gpu:1", "-n1", "-w", "n1")
+    until(lambda: (found := usage("alice", "n1")[0]) and found[0]["ended"], "the record of an ended job")
+    (use,), (series,), problems = usage("alice", "n1")
+    assert (use["job"], use["uid"], use["node"], use["share"], problems) == (job, 2001, "n1", 1, [])
+    (gpu,) = use["gpus"]
+    assert (gpu["memory_peak_mib"], gpu["was_shared"], gpu["energy"]["joules"] > 0) == (2048, False, True)
+    assert series["gpus"][0]["uuid"] == gpu["uuid"]
+    assert usage("bob", "n1") == [[], [], [f"n1: its agent has no record of job {job} for bob"]]
+    assert usage("bob", "evil")[2] == ["evil: Slurm has no such node"]
+    later, counted_later = energy(scene.everything())
+    assert later - known == pytest.approx(counted_later - counted, rel=0.01)
+    files = scene.as_alice(
+        "bash", "-c", "cat /var/lib/slurm-share-agent/jobs/* </dev/null; ls /var/lib/slurm-share-agent"
+    )
+    assert files.stderr.count("Permission denied") == 2
 
 
 @pytest.mark.weekly

@@ -151,8 +151,7 @@ def _take(job: int, node: str, body: bytes) -> UsageReply | str:
         reply = parse_usage(body, node)
     except StateError as error:
         return error.why
-    if any(one.node != node or one.job != job for one in reply.usage) or any(
-        one.node != node or one.job != job for one in reply.series
-    ):
+    named = {(one.node, one.job) for one in reply.usage} | {(one.node, one.job) for one in reply.series}
+    if not named <= {(node, job)}:
         return "its agent answers for another node or job"
     return reply
