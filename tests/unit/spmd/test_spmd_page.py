@@ -46,5 +46,6 @@ def test_the_serial_program_of_the_page_says_the_same(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, SAYS["serial.py"])
 
 
-def test_every_public_name_is_on_the_page() -> None:
-    assert [name for name in spmd.__all__ if not re.search(rf"\b{name}\b", TEXT)] == []
+def test_every_public_name_is_on_the_two_pages() -> None:
+    text = TEXT + PAGE.with_name("spmd-reference.md").read_text()
+    assert [name for name in spmd.__all__ if not re.search(rf"\b{name}\b", text)] == []
