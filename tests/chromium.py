@@ -48,7 +48,7 @@ PACKAGES = ("chromium-headless-shell", "fontconfig-config", "fonts-dejavu-core")
 PROGRAMS = ("chromium-headless-shell", "chromium")
 PHONE = (390, 844)
 """Size of a usual phone in CSS pixels, upright."""
-PATIENCE_S = 120.0
+PATIENCE_S = 60.0
 """Longest wait for an answer or a condition, on a busy machine."""
 KEYS = {
     "Enter": ("Enter", 13, "\r"), "Escape": ("Escape", 27, ""), "Tab": ("Tab", 9, ""),
@@ -113,8 +113,8 @@ def _moved(file: int) -> int:
 class Chromium:
     """One browser process. Pages have cookies of their own (incognito contexts), unless they share a context."""
 
-    def __init__(self) -> None:
-        """Start it. Raises NoChromium if there is none here."""
+    def __init__(self, scale: int = 1) -> None:
+        """Start it. `scale`: pixels of a picture for one CSS pixel. Raises NoChromium if there is none here."""
         argv, environ = program()
         self._folder = tempfile.TemporaryDirectory(prefix="chromium-")
         theirs_in, self._out = os.pipe()
@@ -123,7 +123,8 @@ class Chromium:
             "--headless", "--remote-debugging-pipe", f"--user-data-dir={self._folder.name}", "--no-first-run",
             "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--mute-audio", "--disable-breakpad",
             "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-proxy-server",
-            "--force-color-profile=srgb", *(["--no-sandbox"] if os.geteuid() == 0 else []), "about:blank",
+            "--force-color-profile=srgb", f"--force-device-scale-factor={scale}",
+            *(["--no-sandbox"] if os.geteuid() == 0 else []), "about:blank",
         ]  # fmt: skip
         # bash gives the pipes the numbers 3 and 4, which Chromium wants
         theirs_in, theirs_out = (_moved(file) for file in (theirs_in, theirs_out))
@@ -180,7 +181,7 @@ class Chromium:
         context: str | None = None,
     ) -> Iterator[Page]:  # fmt: skip
         """Open a page of this size in CSS pixels, and close it at the end. `scheme`: "light" or "dark", as the user
-        prefers; "print": as on paper. `phone`: touch, a narrow viewport and two pixels for one; give PHONE as the size.
+        prefers; "print": as on paper. `phone`: touch and the viewport of phones; give PHONE as the size.
         `context`: that of another page, to have its cookies."""
         own = context or self.call("Target.createBrowserContext")["browserContextId"]
         target = self.call("Target.createTarget", url="about:blank", browserContextId=own)["targetId"]
@@ -241,10 +242,8 @@ class Page:
             self.answers.append({name: given["response"][name] for name in ("status", "url", "headers")})
 
     def resize(self, width: int, height: int, *, phone: bool = False) -> None:
-        scale = 2 if phone else 1
-        self.call(
-            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=scale, mobile=phone
-        )
+        # 0: the browser's own factor. With another one a canvas has the wrong size (device-pixel-content-box).
+        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=0, mobile=phone)
         self.call("Emulation.setTouchEmulationEnabled", enabled=phone)
 
     def go(self, url: str) -> None:
@@ -268,7 +267,7 @@ class Page:
     def press(self, *keys: str) -> None:
         """Press keys: a name of KEYS, or one character."""
         for key in keys:
-            name, number, text = KEYS.get(key, (key, ord(key.upper()[0]), key))
+            name, number, text = KEYS.get(key, (key, ord(key[0].upper()), key))
             given = {"key": name, "code": name, "windowsVirtualKeyCode": number}
             self.call("Input.dispatchKeyEvent", type="keyDown" if text else "rawKeyDown", text=text, **given)
             self.call("Input.dispatchKeyEvent", type="keyUp", **given)
@@ -302,7 +301,7 @@ def main() -> int:
     width, height = PHONE if given.phone else map(int, given.size.split("x"))
     url = given.page if "://" in given.page else Path(given.page).resolve().as_uri()
     try:
-        browser = Chromium()
+        browser = Chromium(2 if given.phone else 1)
     except NoChromium as error:
         sys.stderr.write(f"tests/chromium.py: {error}\n")
         return 1
