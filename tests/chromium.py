@@ -258,9 +258,10 @@ class Page:
         return found["result"].get("value")
 
     def wait(self, condition: str) -> None:
-        """Wait until a JavaScript expression is true."""
+        """Wait until a JavaScript expression is true. One that fails, as while a page is loaded, is not."""
         end = time.monotonic() + PATIENCE_S
-        while not self.run(condition):
+        script = f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"
+        while not self.run(script):
             assert time.monotonic() < end, f"not true within {PATIENCE_S:g} s: {condition}; {self.errors}"
             self.browser.listen(0.05)
 

@@ -42,13 +42,18 @@ PrintOnce = Callable[[Sequence[str]], int]
 def main(argv: Sequence[str] | None, print_once: PrintOnce) -> int:
     """Run the command. `print_once`: runs llload with these arguments where no dashboard is possible, and returns its
     exit code."""
-    arguments = options.parser().parse_args(argv)
-    return enter(PROGRAM, lambda: _run(arguments, print_once))
+    words = tuple(sys.argv[1:] if argv is None else argv)
+    arguments = options.parser().parse_args(words)
+    return enter(PROGRAM, lambda: _run(arguments, words, print_once))
 
 
-def _run(arguments: argparse.Namespace, print_once: PrintOnce) -> int:
+def _run(arguments: argparse.Namespace, words: Sequence[str], print_once: PrintOnce) -> int:
     wanted = options.checked(arguments)
     config = read_config(wanted.config)
+    if wanted.browser is not None:
+        from .browser import serve
+
+        return serve.run(wanted.browser, words)
     why = no_screen(os.environ)
     if why:
         found = options.llload_arguments(arguments)
@@ -99,7 +104,7 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     app = Dashboard(
         feed, commands=JobActions(), config=config, memory=memory, readonly=wanted.readonly, location=location
     )
-    _raise_if_over(feed)
+    raise_if_over(feed)
     tune_collector()
     for ends in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(ends) is not signal.SIG_IGN:  # nohup
@@ -107,7 +112,7 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     app.run()
     if problem:
         _say(problem)
-    _raise_if_over(feed)
+    raise_if_over(feed)
     return app.return_code or names.EXIT_OK
 
 
@@ -139,7 +144,7 @@ def tune_collector() -> None:
     gc.enable()
 
 
-def _raise_if_over(feed: Feed) -> None:
+def raise_if_over(feed: Feed) -> None:
     """Raise UsageError if no survey will ever come, so that the command fails as llload does."""
     if feed.failure and not feed.has_seen:
         raise UsageError(feed.failure)

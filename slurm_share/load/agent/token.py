@@ -16,18 +16,23 @@ MAX_BYTES = 4096
 INSTEAD = "llload --source srun needs none and shows your own jobs"
 
 
-def read_token(file: str, least: int = MIN_BYTES) -> bytes:
+def read_token(file: str, least: int = MIN_BYTES, *, is_private: bool = False) -> bytes:
     """Return the token in a file, of at least `least` bytes. Raises OSError if the file cannot be read, StateError if
-    all users can read it or it holds no token."""
-    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    all users can read it or it holds no token. `is_private`: it must be the caller's own file, which no group can read
+    either, and no link, which is an OSError."""
+    fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if is_private else 0))
     try:
         found = os.fstat(fd)
         if not stat.S_ISREG(found.st_mode):
             raise StateError(file, "is not a file; write a token into a file, in one line")
-        if found.st_mode & 0o007:
+        if found.st_mode & 0o007 and not is_private:
             raise StateError(
                 file, f"is open to everybody on this host (mode {stat.S_IMODE(found.st_mode):04o}); chmod 0640"
             )
+        if is_private and found.st_uid != os.geteuid():
+            raise StateError(file, "belongs to another user; write a token into a file of your own")
+        if is_private and found.st_mode & 0o077:
+            raise StateError(file, f"is open to others (mode {stat.S_IMODE(found.st_mode):04o}); chmod 0600")
         token = os.read(fd, MAX_BYTES + 1).strip()
     finally:
         os.close(fd)
