@@ -37,7 +37,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,41 +61,43 @@ KEYS = {
 """Keys by name: code, number, text."""
 
 
-class NoChromium(Exception):
-    """There is none here; the text says why."""
+class NotHere(Exception):
+    """A program is not here and cannot be had; the text says why."""
 
 
 def program() -> tuple[list[str], dict[str, str]]:
-    """Return how to start Chromium, and its additional environment. Raises NoChromium."""
+    """Return how to start Chromium, and its additional environment. Raises NotHere."""
     for name in PROGRAMS:
         if found := shutil.which(name):
             return [found], {}
-    root = _unpacked()
+    root = unpacked("chromium", PACKAGES)
     libraries = root / "usr/lib" / f"{platform.machine()}-linux-gnu"
     environ = {"LD_LIBRARY_PATH": f"{libraries}:{libraries}/pulseaudio"}
     return [str(root / "usr/lib/chromium/chromium-headless-shell")], environ
 
 
-def _unpacked() -> Path:
-    home = paths.cache() / "chromium"
+def unpacked(name: str, packages: Sequence[str]) -> Path:
+    """Return the folder with the files of Debian packages and of what they need and this host lacks; fetch them once.
+    Raises NotHere."""
+    home = paths.cache() / name
     if (home / "root").exists():
         return home / "root"
     if os.geteuid() != 0 or not all(map(shutil.which, ("apt-get", "dpkg-deb"))):
-        raise NoChromium("chromium-headless-shell is not installed, and only root on Debian can fetch it")
-    with locks.waiting(paths.cache() / "chromium.lock"):
-        return locks.made_once(home, _fetch) / "root"
+        raise NotHere(f"{packages[0]} is not installed, and only root on Debian can fetch it")
+    with locks.waiting(paths.cache() / f"{name}.lock"):
+        return locks.made_once(home, partial(_fetch, packages)) / "root"
 
 
-def _fetch(making: Path) -> None:
+def _fetch(packages: Sequence[str], making: Path) -> None:
     archives = making / "archives"
     (archives / "partial").mkdir(parents=True)
     argv = ["apt-get", "install", "-y", "-qq", "--no-install-recommends", "--download-only"]
-    argv += ["-o", f"Dir::Cache::archives={archives}", "-o", "Debug::NoLocking=1", *PACKAGES]
+    argv += ["-o", f"Dir::Cache::archives={archives}", "-o", "Debug::NoLocking=1", *packages]
     if _run(argv) != 0 and (_run(["apt-get", "update", "-qq"]) != 0 or _run(argv) != 0):
-        raise NoChromium(f"apt-get cannot fetch {PACKAGES[0]} here")
+        raise NotHere(f"apt-get cannot fetch {packages[0]} here")
     for archive in archives.glob("*.deb"):
         if _run(["dpkg-deb", "-x", str(archive), str(making / "root")]) != 0:
-            raise NoChromium(f"{archive.name} cannot be unpacked")
+            raise NotHere(f"{archive.name} cannot be unpacked")
     shutil.rmtree(archives)
 
 
@@ -114,7 +117,7 @@ class Chromium:
     """One browser process. Pages have cookies of their own (incognito contexts), unless they share a context."""
 
     def __init__(self, scale: int = 1) -> None:
-        """Start it. `scale`: pixels of a picture for one CSS pixel. Raises NoChromium if there is none here."""
+        """Start it. `scale`: pixels of a picture for one CSS pixel. Raises NotHere if there is none here."""
         argv, environ = program()
         self._folder = tempfile.TemporaryDirectory(prefix="chromium-")
         theirs_in, self._out = os.pipe()
@@ -303,7 +306,7 @@ def main() -> int:
     url = given.page if "://" in given.page else Path(given.page).resolve().as_uri()
     try:
         browser = Chromium(2 if given.phone else 1)
-    except NoChromium as error:
+    except NotHere as error:
         sys.stderr.write(f"tests/chromium.py: {error}\n")
         return 1
     try:

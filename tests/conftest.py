@@ -124,11 +124,11 @@ def c_program(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Chromium]:
     """Start a browser for all tests of this worker; skip them, aloud, where there is none."""
-    from chromium import Chromium, NoChromium
+    from chromium import Chromium, NotHere
 
     try:
         browser = Chromium()
-    except NoChromium as error:
+    except NotHere as error:
         pytest.skip(f"NOT TESTED in a browser: {error}")
     yield browser
     browser.close()

@@ -15,6 +15,7 @@ import platform
 import re
 import shutil
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -66,7 +67,9 @@ def fetch(target: Path, suites: Sequence[str], includes: Sequence[Path], kept: P
     if not suites and not includes:
         raise ClusterError("no Slurm to build the plugin for: leave fewer suites out, or name headers: --slurm-include")
     headers = {release_of(folder): folder for folder in includes}
-    _, run, show = layers.requirements((paths.CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = (paths.CHECKOUT / "pyproject.toml").read_text(encoding="utf-8")
+    _, run, show = layers.requirements(project)
+    show += tomllib.loads(project)["project"]["optional-dependencies"]["serve"]
     with ThreadPoolExecutor() as pool:
         library = pool.submit(wheels, run, kept)
         # resolved together, so that both packages have the same release of what both need
