@@ -21,8 +21,10 @@ def write(folder: Path) -> None:
         where = PurePosixPath(source.relative_to(CHECKOUT))
         target = folder / str(installed(where))
         target.parent.mkdir(parents=True, exist_ok=True)
-        text = source.read_text(encoding="utf-8")
-        target.write_text(with_links(text, where) if source.suffix == ".md" else text, encoding="utf-8")
+        if source.suffix == ".md":
+            target.write_text(with_links(source.read_text(encoding="utf-8"), where), encoding="utf-8")
+        else:
+            target.write_bytes(source.read_bytes())
         target.chmod(0o644)
 
 

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from . import columns, options, recording, snapshot, text
     from .agent import callers, client, service, tls
     from .agent.client import usage_of
+    from .agent.connections import Connection, Connections
+    from .agent.token import read_token
     from .agent.watcher import NodeWatcher, this_node
     from .columns import advice_columns, gpu_columns, job_columns, job_request, node_columns, process_columns
     from .columns.base import BARS_GO, Column, Row, Unit, Value
@@ -44,6 +46,8 @@ __getattr__, __all__ = exports(
     ],
     names={
         "agent.client": ["usage_of"],
+        "agent.connections": ["Connection", "Connections"],
+        "agent.token": ["read_token"],
         "agent.watcher": ["NodeWatcher", "this_node"],
         "columns.base": ["BARS_GO", "Column", "Row", "Unit", "Value"],
         "output.notes": ["View", "is_color_wanted"],

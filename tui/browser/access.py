@@ -19,7 +19,7 @@ from pathlib import Path
 
 from slurm_share.core import files
 from slurm_share.core.errors import StateError, UsageError
-from slurm_share.load.agent.token import read_token
+from slurm_share.load import read_token
 
 COOKIE = "llload_tui"
 LOGINS_MOST = 16

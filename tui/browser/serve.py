@@ -142,10 +142,10 @@ def _how(wanted: BrowserOptions, host: str, port: int, link: str) -> list[str]:
 def _tls(wanted: BrowserOptions) -> ssl.SSLContext | None:
     if wanted.tls_certificate is None:
         return None
-    from slurm_share.load.agent.tls import agent_context
+    from slurm_share.load import tls
 
     try:
-        return agent_context(str(wanted.tls_certificate), str(wanted.tls_key or wanted.tls_certificate))
+        return tls.agent_context(str(wanted.tls_certificate), str(wanted.tls_key or wanted.tls_certificate))
     except StateError as error:
         raise UsageError(str(error)) from error
 

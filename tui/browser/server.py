@@ -18,7 +18,7 @@ import textual_serve
 from aiohttp import web
 from aiohttp.web_protocol import RequestHandler
 
-from slurm_share.load.agent.connections import Connection, Connections
+from slurm_share.load import Connection, Connections
 
 from . import access
 from .access import Access
