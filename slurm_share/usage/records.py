@@ -113,6 +113,8 @@ class GpuEnergy(Struct, frozen=True, gc=False, kw_only=True):
     unattributed_j: Level
     total_j: Level
     """The counter's difference over the same time. Charged energy and `unattributed_j` add up to it."""
+    measured_s: Level | None = None
+    """How long these figures are of: from the first sample to the last one."""
     short_j: Level = 0.0
     """Of a run: the part that was charged to tasks of less than a second, whose results have no energy."""
     idle_w: Level | None = None

@@ -7,17 +7,26 @@ import re
 from collections import Counter
 from itertools import pairwise
 
+import msgspec
 import pytest
 from hooked import Node, requeue
+from msgspec import UNSET
 from test_triples_mode import Submitted, guard_and_loop, processes
 
 from localcluster import Cluster
+from slurm_share.usage import JobUse
 
 pytestmark = pytest.mark.cluster
 
 PYTHON = "/opt/slurm-share/bin/python"
 TASK = "bin/simgpu-task"
 """Part of the command line of a running task, whose interpreter comes first."""
+READ_ENERGY = """
+import json, time, pynvml as n
+n.nvmlInit()
+gpus = [n.nvmlDeviceGetHandleByIndex(i) for i in range(n.nvmlDeviceGetCount())]
+print(json.dumps([time.time(), {n.nvmlDeviceGetUUID(one): n.nvmlDeviceGetTotalEnergyConsumption(one) for one in gpus}]))
+"""
 USABLE_MIB = int(81920 * 0.98) - 512
 """The part of a simulated GPU of 80 GB that tasks can have."""
 
@@ -55,6 +64,29 @@ def most_booked_mib(made: Submitted) -> dict[str, int]:
     return found
 
 
+def energy_counters(cluster: Cluster, node: str) -> tuple[float, dict[str, int]]:
+    """Return a moment, and the energy counters of a node's GPUs then, mJ by UUID."""
+    said = cluster.exec(node, [PYTHON, "-I", "-c", READ_ENERGY], check=True).stdout
+    at, counters = json.loads(said)
+    return at, counters
+
+
+def check_energy(made: Submitted, before: tuple[float, dict[str, int]], after: tuple[float, dict[str, int]]) -> None:
+    """Check that the energy of results and nobody's add up to the counters' difference within 1 %.
+
+    Before the launcher's first sample and after its last one the GPUs are idle, which is added.
+    """
+    use = msgspec.json.decode(made.read(f"p*/use-{made.job}.json"), type=JobUse)
+    listed_j = sum(one.energy_j for tried in made.attempts().values() for one in tried if one.energy_j is not UNSET)
+    parts_j = listed_j + sum(gpu.unattributed_j + gpu.short_j for gpu in use.others)
+    around_j = sum((gpu.idle_w or 0) * (after[0] - before[0] - (gpu.measured_s or 0)) for gpu in use.others)
+    counted_j = sum(after[1][gpu.uuid] - before[1][gpu.uuid] for gpu in use.others) / 1000
+    assert len(use.others) == 2
+    assert listed_j > counted_j / 4
+    assert abs(parts_j + around_j - counted_j) <= 0.01 * counted_j, (use, listed_j, counted_j)
+    assert "by tasks" in made.log()
+
+
 def test_parts_of_a_gpu_are_parts_of_what_a_task_can_have_there(cluster: Cluster) -> None:
     """Of five tasks with half a GPU at most two are on one of the two GPUs, also with a size of their own."""
     runs = "echo $LLSUB_GPU_MEM_MIB; sleep 0.5"
@@ -76,8 +108,10 @@ def test_unlike_tasks_fill_the_gpus_by_need(cluster: Cluster) -> None:
     """4 to 35 GiB on two GPUs: all done at the first attempt, and no sum of caps exceeds a GPU."""
     sizes = [4, 35, 8, 20, 30, 5, 12, 25] * 2
     tasks = [task(f"{size}000M", 3, f"{size + 1}000M") for size in sizes]
+    before = energy_counters(cluster, "n2")
     made = packed(cluster, tasks, "[1,auto,1]", "--memory-guard=hard", "--options=-w n2")
     assert made.wait() == "COMPLETED", made.log()
+    check_energy(made, before, energy_counters(cluster, "n2"))
     attempts = made.attempts()
     assert {task: [one.outcome for one in tried] for task, tried in attempts.items()} == {
         number: ["done"] for number in range(16)

@@ -177,6 +177,7 @@ class GpuMeter:
             uuid=self.uuid,
             unattributed_j=self.unattributed_mj / 1000,
             total_j=self.total_mj / 1000,
+            measured_s=round(self.measured_s, 3),
             idle_w=self.idle_w,
             notes=tuple(self.sentences()),
         )

@@ -87,14 +87,15 @@ def run_mix(machine: Machine, seed: int, *, foreign: bool | None = None) -> MixR
         text = observer.communicate()[0]
     seen = [json.loads(line) for line in text.splitlines() if line.endswith("]")]
     (use,) = files.read_folder(Path(run.node), JobUse)[0]
-    assert use.began is not None
     assert use.ended is not None
+    assert use.others[0].measured_s is not None
+    since = use.ended - use.others[0].measured_s
     energies = [one.energy_j for one in run.ended() if one.energy_j is not UNSET]
     return MixResult(
         seed=seed,
         is_packed=is_packed,
         tasks=len(lines),
-        observed_j=sum(between(seen, number, use.began, use.ended) for number in range(1, len(seen[0]))) / 1000,
+        observed_j=sum(between(seen, number, since, use.ended) for number in range(1, len(seen[0]))) / 1000,
         listed_j=sum(energies),
         short_j=sum(gpu.short_j for gpu in use.others),
         unattributed_j=sum(gpu.unattributed_j for gpu in use.others),

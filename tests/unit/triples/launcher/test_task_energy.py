@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from energy_mixes import run_mix
+from msgspec import UNSET
 from packed_machine import TASK, Machine
 
 from slurm_share.usage import JobUse, UseSeries, files
@@ -13,7 +14,6 @@ BAR = 0.01
 
 @pytest.mark.parametrize("seed", [2])
 def test_the_parts_of_a_random_mix_add_up_to_what_the_counters_show(machine: Machine, seed: int) -> None:
-    """Within 1 %: the launcher measures from its first sample, a tenth of a second after its start."""
     found = run_mix(machine, seed, foreign=seed == 2)
     assert found.error <= BAR, found
     assert found.least_j >= 0
@@ -25,10 +25,10 @@ def test_a_result_has_its_energy_and_the_records_have_the_rest(machine: Machine)
     said = run.go_well()
     busy, idle, short = (run.ended()[number] for number in range(3))
     assert busy.energy_j > 2 * 150
-    assert busy.gpu_sm_percent == pytest.approx(50, abs=15)
-    assert idle.gpu_idle_s == pytest.approx(1.5, abs=0.6)
-    assert idle.energy_j < 1.6 * 60
-    assert b"energy_j" not in (run.node / "results.jsonl").read_bytes().splitlines()[short.task]
+    assert 0 < busy.gpu_sm_percent <= 50
+    assert 0 < idle.gpu_idle_s <= idle.seconds
+    assert idle.energy_j <= idle.seconds * 60  # idle power is 52 W
+    assert (short.energy_j is UNSET) == (short.seconds < 1)
     (use,), (series,) = (files.read_folder(run.node, kind)[0] for kind in (JobUse, UseSeries))
     assert use.gpus[0].memory_peak_mib == 700
     assert use.gpus[0].energy is not None
