@@ -32,6 +32,8 @@ NOT_YET = {"energy.md"}
 ALSO_VERBS = {"plan", "run", "share"}
 """Words of the glossary that are marked behind an article only: elsewhere they may be verbs, or parts of options."""
 _FENCE = re.compile(r"(?m)^```(\w+) on (\w+)$")
+_CARDS = re.compile(r"\n((?:- \*\*.*\n(?:  .*\n)*)+)")
+"""The list of the front page that leads each reader to a first page."""
 _CODE = re.compile(r"(`[^`\n]*`)")
 _TAG = re.compile(r"(<[^>]*>)")
 _UNMARKED = re.compile(r"</?(a|abbr|code|h[1-6]|pre|script|style|svg)\b")
@@ -66,6 +68,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     """Return a page with the links, fences and cells that the site's Markdown understands."""
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation", "toc"]
+        markdown = _CARDS.sub(r'\n<div class="grid cards" markdown>\n\n\1\n</div>\n', markdown, count=1)
     if page.file.generated_by is None:
         markdown = manual.with_links(markdown, manual.DOCS / page.file.src_uri)
         markdown = _links_within(markdown, files)
