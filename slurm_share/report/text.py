@@ -152,7 +152,7 @@ def bars(report: JobReport, found: JobFigures) -> list[tuple[str, float | None, 
         rows.append(("GPU load", found.gpu_load_percent, _load_text(found)))
         rows.append(("GPU memory", found.gpu_memory_percent, _gpu_memory_text(found)))
     elif found.gpu_count or found.gpus:
-        rows.append(("GPUs", None, f"unknown: {found.unknown.get('gpus') or _WAYS['gpu']}"))
+        rows.append(("GPUs", None, f"unknown: {found.unknown.get('gpus.utilization_percent') or _WAYS['gpu']}"))
     rows.append(("CPU", found.cpu_percent, _cpu_text(report, found)))
     rows.append(
         ("host memory", found.memory_percent, wording.memory(found) or _unknown(report, found, "memory_peak_mib"))

@@ -74,7 +74,7 @@ def figures(report: JobReport) -> JobFigures:
             energy_idle_j=total(one.idle_j for one in charged) if len(charged) == len(measured) else None,
             energy_rule=max((one.rule for one in charged), key=EXACT.index, default=None),
             unattributed_j=total(one.unattributed_j for use in uses for one in use.others),
-            device_j=_device(uses, measured),
+            device_j=_device(uses),
             simulated=any(use.simulated for use in measured),
             by=by,
         ),
@@ -237,9 +237,11 @@ def _energy(report: JobReport, charged: Sequence[EnergyUse]) -> tuple[float | No
     return found, {} if found is None else {"energy_j": "sacct"}
 
 
-def _device(uses: Sequence[JobUse], gpus: Sequence[GpuUse]) -> float | None:
-    whole = total(one.total_j for use in uses for one in use.others)
-    return whole if whole is not None else total(one.device_j for one in gpus)
+def _device(uses: Sequence[JobUse]) -> float | None:
+    """Return the energy of the job's GPUs, by the source that charged the job."""
+    return total(
+        one for use in uses for one in ([other.total_j for other in use.others] or [gpu.device_j for gpu in use.gpus])
+    )
 
 
 def _reasons(report: JobReport, gpus: Sequence[GpuUse]) -> Reasons:

@@ -28,8 +28,11 @@ def merged(sources: Iterable[Sequence[JobUse]]) -> tuple[JobUse, ...]:
 def _joined(first: JobUse, second: JobUse) -> JobUse:
     """Return the first record with what only the second one knows."""
     gpus = {one.uuid: one for one in first.gpus}
+    measures_energy = first if any(one.energy is not None for one in first.gpus) else second
+    if not any(one.energy is not None for one in measures_energy.gpus):
+        measures_energy = first
     for one in second.gpus:
-        gpus[one.uuid] = one if one.uuid not in gpus else _filled(gpus[one.uuid], one)
+        gpus[one.uuid] = one if one.uuid not in gpus else _filled(gpus[one.uuid], _of_one_time(gpus[one.uuid], one))
     moments = [one.began for one in (first, second) if one.began is not None]
     ends = [one.ended for one in (first, second) if one.ended is not None]
     whole = replace(
@@ -39,9 +42,19 @@ def _joined(first: JobUse, second: JobUse) -> JobUse:
         ended=max(ends, default=None),
         gpus=tuple(gpus.values()),
         tasks=_tasks(first.tasks, second.tasks),
-        others=first.others or second.others,
+        # Charged and nobody's energy add up only if one source measured both.
+        others=measures_energy.others,
     )
     return whole if whole.restarts is not None else replace(whole, restarts=second.restarts)
+
+
+def _of_one_time(first: GpuUse, second: GpuUse) -> GpuUse:
+    """Return the second record without what would not fit the first one's: parts and their whole are of one source."""
+    if first.energy is not None:
+        second = replace(second, energy=None, device_j=None)
+    if first.measured_s is not None:
+        second = replace(second, idle_s=None, idle_longest_s=None)
+    return second
 
 
 def _filled(first: Use, second: Use) -> Use:

@@ -90,8 +90,8 @@ def _memory(report: JobReport, found: JobFigures) -> Request | None:
 
 
 def _has_whole_nodes(report: JobReport) -> bool:
-    """Return whether the job has whole nodes, whose memory nobody else can get meanwhile."""
-    return bool(report.triple)
+    """Return whether the job has whole nodes, whose memory nobody else can get meanwhile: triples and shares have."""
+    return bool(report.triple or report.share)
 
 
 def _mem(mib: float) -> str:

@@ -12,10 +12,10 @@ UNKNOWN = "unknown"
 LITTLE_S = 1.0
 """Seconds below which waiting is not worth a word."""
 RULES = {
-    "counter": "by the GPU's counter: nobody else was on it",
-    "sm time": "idle power in equal parts, the rest by SM time",
-    "equal parts": "in equal parts: the driver does not tell SM time",
-    "power": "by the mean power: the GPU has no counter, or it was reset",
+    "counter": "exact: nobody else was on them",
+    "sm time": "beside others the idle power in equal parts, the rest by SM time",
+    "equal parts": "beside others in equal parts where SM time was not known",
+    "power": "in part by the mean power: a GPU has no counter, or it was reset",
 }
 """EnergyRule -> how it divides."""
 SOURCES = {

@@ -77,3 +77,11 @@ def test_without_accounts_the_records_tell_the_time() -> None:
 def test_the_reason_of_an_unknown_figure_is_kept() -> None:
     uses = (cases.use(cpu_wait_s=None, unknown={"cpu_wait_s": "no pressure in this kernel"}),)
     assert figures(cases.report(uses=uses)).unknown == {"cpu_wait_s": "n1: no pressure in this kernel"}
+
+
+def test_energy_adds_up_if_one_node_has_counters_of_hooks_only() -> None:
+    hooks = cases.use(node="n2", others=(), gpus=(cases.gpu(0, device_j=180_000.0),))
+    found = figures(cases.report(uses=(cases.use(), hooks)))
+    assert found.energy_j is not None
+    assert found.unattributed_j is not None
+    assert found.device_j == found.energy_j + found.unattributed_j == 580_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import report_cases as cases
 
 from slurm_share.report.rules.merge import merged, merged_series
-from slurm_share.usage.records import UseSeries
+from slurm_share.usage import EnergyUse, UseSeries
 
 
 def test_the_first_source_that_knows_a_figure_has_it() -> None:
@@ -53,3 +53,27 @@ def test_the_series_that_is_much_longer_wins() -> None:
 
     assert merged_series([[series(10)], [series(12)]]) == (series(10),)
     assert merged_series([[series(10)], [series(20)]]) == (series(20),)
+
+
+def test_charged_and_nobodys_energy_are_of_one_source() -> None:
+    """Else they would not add up to the GPU's."""
+    exact = cases.use(others=(), gpus=(cases.gpu(0, device_j=None),))
+    sampled = cases.use(gpus=(cases.gpu(0, energy=EnergyUse(joules=170_000.0)),))
+    (use,) = merged([[exact], [sampled]])
+    assert (use.gpus[0].energy, use.gpus[0].device_j, use.others) == (exact.gpus[0].energy, None, ())
+    without = cases.use(others=(), gpus=(cases.gpu(0, energy=None, device_j=None),))
+    (use,) = merged([[without], [sampled]])
+    assert (use.gpus[0].energy, use.others) == (sampled.gpus[0].energy, sampled.others)
+
+
+def test_idle_time_is_part_of_the_measured_time_of_the_same_source() -> None:
+    short = cases.use(gpus=(cases.gpu(0, measured_s=10.0, idle_s=None, idle_longest_s=None),))
+    (use,) = merged([[short], [cases.use()]])
+    assert (use.gpus[0].measured_s, use.gpus[0].idle_s) == (10.0, None)
+
+
+def test_without_energy_of_its_own_a_source_tells_nothing_of_nobodys() -> None:
+    first = cases.use(gpus=(cases.gpu(0, energy=None, device_j=None),))
+    second = cases.use(others=(), gpus=(cases.gpu(0),))
+    (use,) = merged([[first], [second]])
+    assert (use.gpus[0].device_j, use.others) == (200_000.0, ())

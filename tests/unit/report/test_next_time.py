@@ -160,6 +160,5 @@ def test_short_lines_have_option_and_reason() -> None:
         advice=next_time.advice(report, Settings(), None), requests=next_time.requests(report, figures.figures(report))
     )
     assert next_time.short_lines(then) == [
-        "--mem=15G  its peak was 12.0 GiB of 64.0 GiB; with 20 % on top",
         "more tasks: --share-gpu=4 (decided by growth)",
     ]

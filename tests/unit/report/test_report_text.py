@@ -29,8 +29,8 @@ Job 4711  train.sh  alice, gpu, n1
   GPUs idle    20 % (4 GPU-min), 90 s without a break
   GPU DRAM     20 % of the bandwidth
   waiting      for a CPU 5 s, for storage 30 s
-  energy       360.0 kJ of the 400.0 kJ of its GPUs; 40.0 kJ is nobody's (by the
-               GPU's counter: nobody else was on it)
+  energy       360.0 kJ of the 400.0 kJ of its GPUs; 40.0 kJ is nobody's (exact:
+               nobody else was on them)
 
 GPUs
   NODE  GPU  LOAD    SM  DRAM   OWN   MEMORY        OF   IDLE  LONGEST    ENERGY
@@ -38,10 +38,6 @@ GPUs
   n1      1  70 %  50 %  20 %  50 %  8.0 GiB  80.0 GiB  2 min     90 s  180.0 kJ
 
 Next time
-  --mem=15G  its peak was 12.0 GiB of 64.0 GiB; with 20 % on top
-
-  sbatch --share-gpu=2 --mem=15G train.sh
-
   4 tasks, GPU load 1.00 of 2, peak 4.0 GiB: memory allows 38-40, load 6,
   decided by growth; next 8 with --share-gpu=4, then look again (confidence:
   medium)
@@ -131,7 +127,7 @@ def test_others_on_the_same_gpu_are_told() -> None:
     found = said(cases.report(uses=(cases.use(gpus=gpus),)))
     assert "others were on the same GPUs" in " ".join(found.split())
     assert "12 % was its own" in " ".join(found.split())
-    assert "idle power in equal parts, the rest by SM time" in " ".join(found.split())
+    assert "the idle power in equal parts, the rest by SM time" in " ".join(found.split())
 
 
 def test_of_many_gpus_those_that_were_idle_have_a_line() -> None:

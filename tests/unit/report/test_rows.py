@@ -12,13 +12,13 @@ from slurm_share.report.rules import figures, next_time
 
 
 def test_json_has_records_sums_and_what_to_ask_for() -> None:
-    report = cases.report()
+    report = cases.report(starts=(cases.accounted(state="OUT_OF_MEMORY"),))
     then = next_time.NextTime(requests=next_time.requests(report, figures.figures(report)))
     built = json.loads(rows.as_json([(report, figures.figures(report), then)]))
     assert built["schema"] == 1
     (one,) = built["reports"]
     assert (one["title"], one["uses"][0]["node"], one["figures"]["cpu_percent"]) == ("4711", "n1", 20.0)
-    assert one["next"]["requests"][0]["option"] == "--mem=15G"
+    assert one["next"]["requests"][0]["option"] == "--mem=96G"
     assert one["figures"]["by"]["cpu_s"] == "cgroup"
 
 

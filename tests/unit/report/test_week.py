@@ -26,9 +26,7 @@ def test_jobs_are_added() -> None:
         0.067,
     )
     assert (found.energy_j, round(found.energy_gpu_h, 3)) == (360_000, 0.333)
-    assert [(one.job, one.advice) for one in found.idle] == [
-        ("4711", "--mem=15G  its peak was 12.0 GiB of 64.0 GiB; with 20 % on top")
-    ]
+    assert [(one.job, one.advice) for one in found.idle] == [("4711", "more tasks: --share-gpu=4 (decided by growth)")]
 
 
 def test_of_a_job_at_the_edge_the_part_in_the_week_counts() -> None:
@@ -55,7 +53,7 @@ def test_text() -> None:
         "",
         "The jobs with the most idle GPU-hours",
         "  4711  train.sh  0.07 of 0.33 idle",
-        "      --mem=15G  its peak was 12.0 GiB of 64.0 GiB; with 20 % on top",
+        "      more tasks: --share-gpu=4 (decided by growth)",
         "",
         "  slurm-share report JOB says more about each",
     ]
