@@ -15,6 +15,9 @@ from ..rules import visible
 from ..snapshot import Snapshot, SourceName
 from .base import Source, SourceAnswer, SourceRequest
 
+MANY = 5000
+"""Nodes from which Prometheus is the source to use: one question to one server instead of a connection to each node."""
+
 
 class AgentsSource(Source):
     """The agents of all nodes, read at each survey. Raises UsageError if the token cannot be read."""
@@ -42,6 +45,8 @@ class AgentsSource(Source):
                 f"{counted(wrong, 'agent')} refused the token; agent_token_file must be the same there and here"
             )
         notes += [note for why, note in _NOTES.items() if why in silent.values()]
+        if len(asked.nodes) >= MANY:
+            notes.append(f"{len(asked.nodes)} agents were asked; from {MANY} nodes on use --source prometheus")
         if asked.nodes and all(why == REFUSED for why in silent.values()) and not found:
             notes.append(
                 f"no agent answers on port {self._port} of any node; start slurm-share-agent.service there and set "

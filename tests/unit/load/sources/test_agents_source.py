@@ -16,6 +16,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.load import snapshot as snapshots
 from slurm_share.load.agent import http_client
 from slurm_share.load.snapshot import Snapshot
+from slurm_share.load.sources import agents
 from slurm_share.load.sources.agents import AgentsSource
 from slurm_share.load.sources.base import SourceRequest
 
@@ -136,6 +137,19 @@ def test_more_nodes_than_connections(source, monkeypatch):
     names = tuple(f"n{number}" for number in range(20))
     assert sorted(source.read(SourceRequest(nodes=names), 5.0).snapshots) == sorted(names)
     assert source.read(SourceRequest(nodes=()), 5.0).snapshots == {}
+
+
+def test_for_very_many_nodes_it_names_the_source_for_them(source, monkeypatch):
+    monkeypatch.setattr(agents, "MANY", 2)
+    (note,) = source.read(SourceRequest(nodes=("n1", "n2")), 5.0).notes
+    assert note == "2 agents were asked; from 2 nodes on use --source prometheus"
+
+
+def test_an_answer_in_parts_and_one_that_is_longer_than_it_says_are_whole(source):
+    assert http_client._is_whole(bytearray(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc"))
+    assert not http_client._is_whole(bytearray(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab"))
+    assert not http_client._is_whole(bytearray(b"HTTP/1.1 200 OK\r\n\r\nContent-Length: 3\r\nabc"))
+    assert not http_client._is_whole(bytearray(b"HTTP/1.1 200 OK\r\nContent-Len"))
 
 
 def test_a_wrong_token_is_told_once_with_what_to_look_at(source, tmp_path):
