@@ -31,11 +31,13 @@ from ..core.settings import Settings
 from ..load import usage_of
 from ..node.gpus import counters
 from ..share import hook, slurm_commands, state
-from ..slurm import node_plugin
+from ..slurm import accounts, node_plugin
+from ..slurm.accounts import AccountedJob
 from ..usage import JobUse, comment, counted, files, note
 from ..usage.note import UseNote
+from . import short_text
 from .records import JobReport
-from .rules import merge
+from .rules import figures, merge, next_time
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
@@ -101,6 +103,8 @@ class AfterEnd:
         self.environ = environ
         self.paths = Paths() if paths is None else paths
         self.folder = folder
+        conf = environ.get("SLURM_CONF", "")
+        self.has_accounts = "slurmdbd" in node_plugin.read_value(conf, "AccountingStorageType")
         self._id = ""
         """The job as sacct and sacctmgr take it."""
 
@@ -226,7 +230,7 @@ class AfterEnd:
 
     def _put(self, use: JobUse) -> str:
         """Put a record into the comment and read it back; return why that was not possible, empty if it is there."""
-        if "slurmdbd" not in node_plugin.read_value(self.environ.get("SLURM_CONF", ""), "AccountingStorageType"):
+        if not self.has_accounts:
             return _NO_DBD
         why = ""
         for number in range(TRIES):
@@ -288,12 +292,8 @@ class AfterEnd:
 
     def set_energy(self, use: JobUse) -> None:
         """Write the energy of the job's GPUs, of all nodes in its comment, into its AllocTRES, if nobody else has."""
-        for number in range(TRIES):
-            row = self._row(use.job)
-            if not isinstance(row, str) and row.has_ended:
-                break
-            time.sleep(PAUSE_S * (number + 1) / 2)
-        else:
+        row = self._row(use.job) if self._await_end(use.job) else ""
+        if isinstance(row, str):
             self.say(f"job {use.job}: slurmdbd does not have its end: its energy is not in AllocTRES")
             return
         joules = energy_of(comment.decode(row.comment).uses)
@@ -306,12 +306,8 @@ class AfterEnd:
     def settle(self, use: JobUse) -> None:
         """Wait until slurmctld has sent the job's end, and put the record there again if it is gone: what a burst
         buffer has written into SystemComment comes with the end."""
-        for number in range(TRIES):
-            row = self._row(use.job)
-            if not isinstance(row, str) and row.has_ended:
-                self._put(use)
-                return
-            time.sleep(PAUSE_S * (number + 1) / 2)
+        if self._await_end(use.job):
+            self._put(use)
 
     def publish_pending(self) -> None:
         """Publish records that earlier processes could not, the newest first: they were killed, or had no slurmdbd."""
@@ -343,32 +339,45 @@ class AfterEnd:
     def print_report(self, use: JobUse, noted: UseNote) -> None:
         """Print the short report at the end of the job's output, as its user: on the first node of a job with a script.
 
-        Of other nodes it has what they have published; those that have not are named."""
+        Of other nodes it has what they have published; those that have not are counted. It makes no file, follows no
+        link and waits for no reader (`slurm_commands.write_output`).
+        """
         place, nodes = _place(noted)
         if not noted.is_batch or place > 0:
             return
-        uses, silent = [use], 0
+        self._await_end(use.job)
+        uses = [use]
         if nodes > 1:
             row = self._row(use.job)
             if not isinstance(row, str):
-                uses = list(comment.merge([use], comment.decode(row.comment).uses))
-            silent = nodes - len({one.node for one in uses})
-        text = "\n".join(report_lines(uses, silent))
+                mine = [one for one in comment.decode(row.comment).uses if one.restarts == use.restarts]
+                uses = list(comment.merge(mine, [use]))
+        starts = tuple(one for one in self._starts(use.job) if (one.restarts or 0) == (use.restarts or 0))
+        report = JobReport(title=self._id or str(use.job), starts=starts, uses=tuple(uses), now=time.time())
+        then = next_time.NextTime(requests=next_time.requests(report, figures.figures(report)))
+        said = short_text.lines(report, next_time.short_lines(then))
+        silent = nodes - len(uses)
+        if silent > 0:
+            said.insert(-1, f"  {'nodes':<11} {silent} of {nodes} have told nothing yet")
         known = slurm_commands.show(use.job, self.environ)
-        if known is None or known.is_run:
-            return
-        slurm_commands.write_output(known, Owner(noted.uid, noted.gid), text, may_make=False)
+        if known is not None and not known.is_run:  # the launcher of a run prints it
+            slurm_commands.write_output(known, Owner(noted.uid, noted.gid), "\n".join(said), may_make=False)
 
+    def _await_end(self, job: int) -> bool:
+        """Wait until slurmctld has sent the job's end to slurmdbd; return whether it has."""
+        for number in range(TRIES if self.has_accounts else 0):
+            row = self._row(job)
+            if not isinstance(row, str) and row.has_ended:
+                return True
+            time.sleep(PAUSE_S * (number + 1) / 2)
+        return False
 
-def report_lines(uses: Sequence[JobUse], silent: int) -> list[str]:
-    """Return the short report of a job that has ended. `silent`: nodes of it that have published nothing yet."""
-    from . import short_text
-
-    use = uses[0]
-    said = short_text.lines(JobReport(title=str(use.job), uses=tuple(uses), now=time.time()))
-    if silent:
-        said.insert(-1, f"  {'nodes':<11} {silent} of its nodes have told nothing yet; the report has them later")
-    return said
+    def _starts(self, job: int) -> tuple[AccountedJob, ...]:
+        delimiter = os.urandom(8).hex()
+        name, *argv = accounts.argv(delimiter, jobs=[self._id or str(job)])
+        done = slurm_commands.run(self.environ, name, *argv, timeout_s=COMMAND_S)
+        found = () if done is None or done.code != 0 else accounts.parse(done.stdout, delimiter)
+        return tuple(one for one in found if one.job == job)
 
 
 def energy_of(uses: Sequence[JobUse]) -> int | None:
