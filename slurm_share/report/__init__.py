@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from .records import JobFigures, JobReport
     from .rules import figures, next_time
     from .rules.next_time import NextTime
+    from .rules.site_week import SiteIdle
 
 __getattr__, __all__ = exports(
     __name__,
@@ -17,5 +18,5 @@ __getattr__, __all__ = exports(
         *("asking", "page", "rows", "rules.figures", "rules.next_time", "short_text", "sources", "tables", "text"),
         "weeks",
     ],
-    names={"records": ["JobFigures", "JobReport"], "rules.next_time": ["NextTime"]},
+    names={"records": ["JobFigures", "JobReport"], "rules.next_time": ["NextTime"], "rules.site_week": ["SiteIdle"]},
 )

@@ -8,14 +8,25 @@ from msgspec import to_builtins
 
 from ..core import terminal
 from ..core.settings import Settings
+from ..core.terminal import TerminalColumn
 from ..core.text import counted
 from ..history import report as periods
 from ..slurm import accounts
 from . import sources
 from .records import SCHEMA
-from .rules import wording
+from .rules import site_week, wording
+from .rules.site_week import SiteIdle
 from .rules.week import WeekReport, week_report
 from .sources import Viewer
+
+SITE_COLUMNS = (
+    TerminalColumn("USER", shrinks_to=8), TerminalColumn("JOBS", right=True), TerminalColumn("GPU_H", right=True),
+    TerminalColumn("IDLE_H", right=True), TerminalColumn("?_H", right=True), TerminalColumn("ENERGY", right=True),
+)  # fmt: skip
+SITE_JOB_COLUMNS = (
+    TerminalColumn("JOB"), TerminalColumn("USER", shrinks_to=8), TerminalColumn("NAME", shrinks_to=10),
+    TerminalColumn("GPU_H", right=True), TerminalColumn("IDLE_H", right=True),
+)  # fmt: skip
 
 
 def read(week: str, who: Viewer, settings: Settings, now: float) -> WeekReport:
@@ -33,6 +44,35 @@ def read(week: str, who: Viewer, settings: Settings, now: float) -> WeekReport:
         until=period.until,
         settings=settings,
     )
+
+
+def read_site(since: float, until: float, user: str | None, now: float) -> SiteIdle:
+    """Return everybody's idle GPU-hours, or one user's, between two moments. Raises CommandError without accounts."""
+    ended = min(until, now)
+    found = accounts.read(user=user or "", everybody=user is None, since=since, until=ended, steps=False)
+    return site_week.site_idle(sources.of_accounts(found, now), since, ended, user)
+
+
+def site_lines(found: SiteIdle, width: int) -> list[str]:
+    """Return idle GPU-hours by user and by job as text."""
+    if not found.users:
+        return ["no job with GPUs ran in this time by Slurm's accounts"]
+    unknown = found.gpu_h - found.measured_h
+    head = f"GPU-hours by Slurm's accounts: {hours(found.gpu_h)} had, {hours(found.idle_h)} idle"
+    head += f", {hours(unknown)} unknown" if unknown > 0.005 * found.gpu_h else ""
+    rows = [
+        (terminal.safe(one.user), str(one.jobs), hours(one.gpu_h), hours(one.idle_h), hours(one.gpu_h - one.measured_h),
+         "?" if one.energy_j is None else wording.joules(one.energy_j))
+        for one in found.users
+    ]  # fmt: skip
+    said = [head, "", *terminal.lay_out(SITE_COLUMNS, rows, width)[0]]
+    if found.jobs:
+        jobs = [
+            (one.job, terminal.safe(one.user), terminal.safe(one.name), hours(one.gpu_h), hours(one.idle_h))
+            for one in found.jobs
+        ]
+        said += ["", *terminal.lay_out(SITE_JOB_COLUMNS, jobs, width)[0]]
+    return said
 
 
 def lines(found: WeekReport, width: int) -> list[str]:

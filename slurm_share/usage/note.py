@@ -84,6 +84,7 @@ def begin(note: UseNote, root: Path, *, accounting: bool, say: Callable[[str], N
     gpus = tuple(_with_begin(one, found.get(one.uuid)) for one in note.gpus)
     try:
         folder = folder_of(root)
+        root.mkdir(mode=0o755, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         _unmark(folder, note.job)
         _write(folder, replace(note, gpus=gpus))
