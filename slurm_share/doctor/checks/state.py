@@ -334,6 +334,22 @@ def agent_tls(facts: Facts) -> Sequence[CheckVerdict]:
 
 
 @check(
+    "agent-usage",
+    EVERYWHERE,
+    asks="the agent of a login node may ask those of other nodes what a user's job has used",
+    why="`slurm-share report` on a login node lacks the agents' figures of a job",
+    fix="set agent_http and agents_port to a port below 1024, or use TLS (agents_ca)",
+)
+def agent_usage(facts: Facts) -> Sequence[CheckVerdict]:
+    settings = configuration(facts).settings
+    if not settings.agent_http:
+        return skip("no agent serves HTTP here")
+    if settings.agents_port >= 1024 and not settings.agents_ca:
+        return warn(f"any user may listen on port {settings.agents_port}, so no agent sends the token there for a user")
+    return ok(f"by port {settings.agents_port}" + (" with TLS" if settings.agents_ca else ""))
+
+
+@check(
     "archive",
     EVERYWHERE,
     asks="if the timer of `slurm-share archive` is on, its source shows everybody's load and its last run did not fail",
@@ -367,5 +383,6 @@ CHECKS = (
     agent,
     agent_token,
     agent_tls,
+    agent_usage,
     archive,
 )

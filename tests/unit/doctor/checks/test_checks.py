@@ -30,7 +30,7 @@ def say(facts, check):
 def test_a_healthy_host_passes_every_check():
     wrong = [one for one in every.examine(HEALTHY) if one.outcome != "PASS"]
     assert [(one.check, one.outcome) for one in wrong] == [
-        (name, "SKIP") for name in ("admin-comment", "agent-token", "agent-tls", "archive")
+        (name, "SKIP") for name in ("admin-comment", "agent-token", "agent-tls", "agent-usage", "archive")
     ]
     assert every.exit_code(every.examine(HEALTHY)) == 0
 
