@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
@@ -27,8 +26,6 @@ ADDED = {
     **{f"api/{page.name}": page for page in sorted((HERE / "api").glob("*.md"))},
 }
 """File of the site -> file of the checkout, for those that are not in packaging/docs."""
-NOT_YET = {"energy.md"}
-"""Pages that have a place in the navigation before they are written."""
 ALSO_VERBS = {"plan", "run", "share"}
 """Words of the glossary that are marked behind an article only: elsewhere they may be verbs, or parts of options."""
 _FENCE = re.compile(r"(?m)^```(\w+) on (\w+)$")
@@ -37,24 +34,6 @@ _CARDS = re.compile(r"\n((?:- \*\*.*\n(?:  .*\n)*)+)")
 _CODE = re.compile(r"(`[^`\n]*`)")
 _TAG = re.compile(r"(<[^>]*>)")
 _UNMARKED = re.compile(r"</?(a|abbr|code|h[1-6]|pre|script|style|svg)\b")
-
-
-def on_config(config: MkDocsConfig) -> MkDocsConfig:
-    """Leave out the pages of the navigation that are still to be written."""
-    missing = {name for name in NOT_YET if not (Path(config.docs_dir) / name).exists()}
-
-    def kept(items: list[Any]) -> list[Any]:
-        left = []
-        for item in items:
-            ((title, inside),) = item.items()
-            if isinstance(inside, list):
-                left.append({title: kept(inside)})
-            elif inside not in missing:
-                left.append(item)
-        return left
-
-    config.nav = kept(config.nav or [])
-    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
