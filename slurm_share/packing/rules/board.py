@@ -764,7 +764,7 @@ class Board:
         run.can_move = self._can_move and len(gpus) == 1
         if self._has_speeds:
             self._note_speed(run)
-        run.neighbours = sum(1 for gpu in gpus for _ in gpu.running)
+        run.neighbours = sum([len(gpu.running) for gpu in gpus])
         run.alone_since_s = now_s if len(gpus) == 1 and not run.neighbours else None
         self._running[action.task] = run
         self._running_views = None
