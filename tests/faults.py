@@ -90,7 +90,8 @@ def invariants(faults: Sequence[Fault], shown: int | None = None) -> str:
         own = [one for one in faults if one.keeps == word]
         files = [one.file for one in own]
         unlike = [one for at, one in enumerate(own) if files.index(one.file) == at]
-        lines.append(f"| **{number}. {sentence}** | {len(own)} faults |")
+        count = "" if shown else f"{len(own)} faults"  # on the page it would change with every fault
+        lines.append(f"| **{number}. {sentence}** | {count} |")
         for one in own if shown is None else unlike[:shown]:
             file, _, name = one.tests[0].partition("::")
             lines.append(f"| {one.what} | `{name.partition('[')[0] or file}` |")
