@@ -57,7 +57,7 @@ async def _serve(
 ) -> int:
     from aiohttp import web
 
-    from .server import BoundedServer, Handler
+    from .server import REQUEST_S, BoundedServer, Handler
 
     host = socket.gethostname()
     port = 0 if wanted.socket else listening.getsockname()[1]
@@ -77,9 +77,11 @@ async def _serve(
     if known.link:
         link_file.write(link())
     handler = Handler(place, known, words, say, linked)
-    runner = web.ServerRunner(BoundedServer(handler, own_uid=os.geteuid() if wanted.socket else None))
+    server = BoundedServer(handler, own_uid=os.geteuid() if wanted.socket else None)
+    runner = web.ServerRunner(server)
     over = asyncio.Event()
     number = 0
+    accepting: asyncio.Server | None = None
 
     def end(by: int) -> None:
         nonlocal number
@@ -92,12 +94,18 @@ async def _serve(
             loop.add_signal_handler(one, end, one)
     try:
         await runner.setup()
-        await web.SockSite(runner, listening, ssl_context=tls, backlog=256).start()
+        # Not a site of aiohttp's: it has no limit for the handshake.
+        limit = REQUEST_S if tls else None
+        accepting = await loop.create_server(
+            server, sock=listening, ssl=tls, ssl_handshake_timeout=limit, ssl_shutdown_timeout=limit, backlog=256
+        )
         for line in _how(wanted, host, port, link() if known.link else ""):
             sys.stdout.write(f"{line}\n")
         sys.stdout.flush()
         await over.wait()
     finally:
+        if accepting is not None:
+            accepting.close()
         await handler.close()
         await runner.cleanup()
         link_file.remove()
@@ -134,7 +142,8 @@ def _how(wanted: BrowserOptions, host: str, port: int, link: str) -> list[str]:
         return lines
     near = wanted.socket is not None or addresses.is_loopback(wanted.address)
     if near and not wanted.public_url:
-        theirs = str(wanted.socket) if wanted.socket else f"{wanted.address}:{port}"
+        address = f"[{wanted.address}]" if ":" in wanted.address else wanted.address
+        theirs = str(wanted.socket) if wanted.socket else f"{address}:{port}"
         lines.append(f"  on your own computer:  ssh -N -L {port or LOCAL_PORT}:{theirs} {getpass.getuser()}@{host}")
     return [*lines, f"  then, once:            {link}"]
 

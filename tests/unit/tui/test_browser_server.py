@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import os
 import resource
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -170,8 +172,10 @@ def test_a_thousand_slow_connections_keep_nobody_out(served, login):
                 one.sendall(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-")
             if number % 200 == 0:
                 assert served.ask(pages, Cookie=cookie)[0] == 200
+        held[-1].sendall(b"A: b\r\n\r\n")  # its answer comes when the server has accepted all before it
+        assert held[-1].recv(4096).startswith(b"HTTP/1.1 401")
         files = Path(f"/proc/{served.child.pid}/fd")
-        wait_for(lambda: len(list(files.iterdir())) < server.CONNECTIONS_MOST + 30, "few connections")
+        assert len(list(files.iterdir())) < server.CONNECTIONS_MOST + 30
         assert served.ask(pages, Cookie=cookie)[0] == 200
         fresh = served.log_in()
         assert served.ask(fresh[1], Cookie=fresh[0])[0] == 200
@@ -278,6 +282,31 @@ def test_what_cannot_be_served_is_refused_with_a_sentence(tmp_path, served):
     code, why = start(tmp_path)
     assert (code, "others can enter the folder" in why) == (2, True)
     assert "Traceback" not in why
+
+
+def test_with_a_certificate_it_speaks_https_only(tmp_path):
+    certificate, key = tmp_path / "c.pem", tmp_path / "k.pem"
+    argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    argv += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(argv, check=True, capture_output=True)
+    key.chmod(0o600)
+    one = BrowserServer(tmp_path, "--tls-certificate", str(certificate), "--tls-key", str(key))
+    try:
+        assert one.link.startswith("https://127.0.0.1:")
+        parts = urlsplit(one.link)
+        context = ssl.create_default_context(cafile=certificate)
+        connection = http.client.HTTPSConnection("127.0.0.1", one.port, timeout=PATIENCE_S, context=context)
+        connection.request("GET", f"{parts.path}?{parts.query}")
+        answer = connection.getresponse()
+        assert answer.status == 303
+        assert answer.headers["Set-Cookie"].endswith("; Secure")
+        connection.close()
+        assert b"HTTP/1.1" not in one.raw(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        certificate.write_text("none")
+        code, why = start(tmp_path, "--tls-certificate", str(certificate), "--tls-key", str(key))
+        assert (code, str(certificate) in why) == (2, True)
+    finally:
+        one.close()
 
 
 def test_a_unix_socket_is_the_users_own(tmp_path):
