@@ -154,11 +154,20 @@ def read_folder(folder: Path, environ: Mapping[str, str], who: Viewer) -> JobRep
                 elapsed_s=None if begin is None else max(0.0, now - begin),
                 limit_s=None if begin is None or end is None or end > now + FOREVER_S else end - begin,
                 nodes=tuple(dict.fromkeys(use.node for use in uses)),
-                cpus=sum(use.cpus or 0 for use in uses) or None,
+                cpus=_own_cpus(environ) or sum(use.cpus or 0 for use in uses) or None,
                 restarts=numbers.whole(environ.get("SLURM_RESTART_COUNT")) or 0,
             ),
         )
     return _report(folder.name, starts, uses, tuple(series), tasks, left_out, folder, run, problems)
+
+
+_CPUS = re.compile(r"([0-9]{1,6})(?:\(x([0-9]{1,6})\))?", re.ASCII)
+
+
+def _own_cpus(environ: Mapping[str, str]) -> int | None:
+    """Return the CPUs of this process's job on all its nodes, from SLURM_JOB_CPUS_PER_NODE: 8(x2),4."""
+    found = [_CPUS.fullmatch(part) for part in environ.get("SLURM_JOB_CPUS_PER_NODE", "").split(",")]
+    return sum(int(one[1]) * int(one[2] or 1) for one in found if one is not None) or None
 
 
 def read_day(who: Viewer, now: float, *, hours: float = 24.0) -> list[JobReport]:

@@ -107,9 +107,9 @@ def test_a_run_of_60_unlike_tasks(scene: Scene) -> None:
     report = scene.measured("LLSUB.1")
     assert (report["run_tasks"], len({task["task"] for task in report["tasks"]})) == (60, 60)
     adds_up(report["figures"])
+    # Tasks that end between two samples have no energy of their own; the run has it.
     charged = [gpu["energy"]["joules"] for task in report["tasks"] for gpu in task["gpus"] if gpu["energy"]]
-    if charged:  # the launcher's; their sum is what it charged the run with
-        assert sum(charged) == pytest.approx(report["figures"]["energy_j"], rel=0.01)
+    assert sum(charged) <= 1.01 * report["figures"]["energy_j"]
     text = scene.said("LLSUB.1")
     assert "60 done of 60" in text
     assert "the five that most want a look:" in text

@@ -103,7 +103,8 @@ def _of_node(report: JobReport, use: JobUse) -> Evidence:
     host = max(hosts, default=None)
     if host is None and use.memory_peak_mib is not None and now:
         host = max(1, use.memory_peak_mib // now)
-    cpus = use.cpus or _slurm_cpus(report) or 1
+    # A launcher sees the CPUs that it may use, on a simulated node fewer than the job has.
+    cpus = _slurm_cpus(report) or use.cpus or 1
     return Evidence(
         node=use.node,
         running=now or 0,

@@ -289,3 +289,8 @@ def test_hooks_know_the_script_of_a_run_by_its_name() -> None:
     assert slurm_commands.ShownJob(job_id=1, command="/home/alice/LLSUB.3/launch.sh").is_run
     assert not slurm_commands.ShownJob(job_id=1, command="/home/alice/train.sh").is_run
     assert not slurm_commands.ShownJob(job_id=1).is_run
+
+
+@pytest.mark.parametrize(("text", "cpus"), [("8(x2),4", 20), ("16", 16), ("", None), ("evil(x2", None)])
+def test_the_cpus_of_the_own_job_are_read_from_its_environment(text: str, cpus: int | None) -> None:
+    assert sources._own_cpus({"SLURM_JOB_CPUS_PER_NODE": text}) == cpus
