@@ -251,5 +251,29 @@ def cuda(facts: Facts) -> Sequence[CheckVerdict]:
     return ok(f"/usr/local/cuda is {toolkit}, the driver serves {said}{more}")
 
 
-CHECKS = (driver, gpu_count, simulated_gpus, gpu_health, gpu_memory, mig, persistence, compute_mode, gpu_processes)
+@check(
+    "gpu-accounting",
+    COMPUTE,
+    asks="with gpu_accounting = true, the driver's accounting mode is on for every GPU that has it",
+    why="reports have no figures of processes that ended before anybody measured them",
+    fix="nvidia-smi -i UUID -am 1; the Prolog of the next job that is recorded does it, too",
+)
+def gpu_accounting(facts: Facts) -> Sequence[CheckVerdict]:
+    if not configuration(facts).settings.gpu_accounting:
+        return ok("not asked for (gpu_accounting)")
+    without = [one for one in _whole(_gpus(facts)) if one.accounting is None]
+    off = [one for one in _whole(_gpus(facts)) if one.accounting is False]
+    found: list[CheckVerdict] = []
+    for one in off:
+        said = f"GPU {one.gpu.index} ({one.gpu.uuid}) is not in accounting mode"
+        found += warn(said, f"nvidia-smi -i {one.gpu.uuid} -am 1; the Prolog of its next recorded job does it, too")
+    if without and not found:
+        return ok(f"{len(without)} GPUs do not have it; reports take their figures from the agent")
+    return found or ok("on")
+
+
+CHECKS = (
+    *(driver, gpu_count, simulated_gpus, gpu_health, gpu_memory, mig, persistence, compute_mode, gpu_accounting),
+    gpu_processes,
+)
 """All checks except `cuda`, which comes last."""

@@ -320,6 +320,27 @@ def admin_comment(facts: Facts) -> Sequence[CheckVerdict]:
 
 
 @check(
+    "usage-record",
+    CONTROLLER,
+    needs="configuration",
+    asks="what jobs used is kept in slurmdbd (SystemComment), where usage_record wants it recorded",
+    why="without slurmdbd a job's record is only on its nodes, and reports of weeks do not have it",
+    fix='slurm.conf: AccountingStorageType=accounting_storage/slurmdbd, or usage_record = "off" in config.toml',
+)
+def usage_record(facts: Facts) -> Sequence[CheckVerdict]:
+    wanted = configuration(facts).settings.usage_record
+    if wanted == "off":
+        return ok("not recorded (usage_record)")
+    if "slurmdbd" not in ",".join(seen(listed_values(facts, "AccountingStorageType"))):
+        said = "Slurm keeps no accounts here (AccountingStorageType): the records are on their nodes only"
+        return ok(said) if wanted == "share" else warn(said)  # "share" is the default
+    scripts = [path for path, text in facts.slurm.controller_scripts if _SETS_COMMENT.search(seen_or(text, ""))]
+    if scripts:
+        return ok(f"in SystemComment, beside the AdminComment of {named(scripts)}: both stay")
+    return ok("in SystemComment")
+
+
+@check(
     "gpu-limits",
     CONTROLLER,
     asks="each limit on gres/gpu of a QOS or an association has one on gres/shard beside it",
@@ -442,5 +463,5 @@ def settings_of_lua(facts: Facts) -> Sequence[CheckVerdict]:
 
 CHECKS = (
     select_type, gres, job_submit, lua_plugin, lua_syntax, settings_of_lua, exclusive, partitions, modes,
-    controller_mode, mode_file, verdict_field, unlike_nodes, gang, admin_comment, limits,
+    controller_mode, mode_file, verdict_field, unlike_nodes, gang, admin_comment, usage_record, limits,
 )  # fmt: skip

@@ -68,12 +68,14 @@ def _one(gpu: Gpu, handle: Any) -> SeenGpu:
     lists = (binding.or_none(ask, handle) or () for ask in binding.process_lists(pynvml))
     mode = binding.or_none(pynvml.nvmlDeviceGetComputeMode, handle)
     persistence = binding.or_none(pynvml.nvmlDeviceGetPersistenceMode, handle)
+    accounting = binding.or_none(pynvml.nvmlDeviceGetAccountingMode, handle)
     return SeenGpu(
         gpu,
         None if mode is None else int(mode),
         None if persistence is None else bool(persistence),
         _problems(handle),
         processes.read_processes(one.pid for one in binding.union(lists)),
+        None if accounting is None else bool(accounting),
     )
 
 

@@ -334,6 +334,8 @@ class SeenGpu(Struct, frozen=True):
     """Problems of the GPU, in the driver's terms."""
     processes: tuple[NodeProcess, ...] = ()
     """Processes on it, including those of MPS."""
+    accounting: bool | None = None
+    """Whether the driver's accounting mode is on; None: the GPU does not have it."""
 
 
 class HostGpus(Struct, frozen=True):

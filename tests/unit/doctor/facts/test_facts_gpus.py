@@ -22,12 +22,13 @@ WELL = {
     "nvmlDeviceGetMPSComputeRunningProcesses": pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
     "nvmlDeviceGetComputeMode": 0,
     "nvmlDeviceGetPersistenceMode": 1,
+    "nvmlDeviceGetAccountingMode": 1,
     "nvmlDeviceGetTotalEccErrors": 0,
     "nvmlDeviceGetRemappedRows": [0, 0, 0, 0],
     "nvmlDeviceGetRetiredPagesPendingStatus": 0,
 }
 """The result of each query; a number of NVML's errors for one that raises."""
-OPTIONAL = tuple(WELL)[-5:]
+OPTIONAL = tuple(WELL)[-6:]
 """Queries that not every GPU answers; the first is the compute mode."""
 ERRORS = {"nvmlDeviceGetMigMode", "nvmlDeviceGetMPSComputeRunningProcesses"}
 
@@ -80,7 +81,7 @@ def driver(monkeypatch):
 def test_what_outlasts_a_job_is_a_problem(driver, told, problem):
     driver.add(told)
     version, (one,), _ = gpus.read_driver()
-    assert (version, one.compute_mode, one.persistence) == ("570.124.06", 0, True)
+    assert (version, one.compute_mode, one.persistence, one.accounting) == ("570.124.06", 0, True, True)
     assert one.problems == ((problem,) if problem else ())
     assert driver.open == 0
 
@@ -89,7 +90,7 @@ def test_what_a_gpu_does_not_have_is_not_known(driver):
     lacks = dict.fromkeys(OPTIONAL, pynvml.NVML_ERROR_NOT_SUPPORTED)
     driver.add(fails=lacks)
     _, (one,), _ = gpus.read_driver()
-    assert (one.compute_mode, one.persistence, one.problems) == (None, None, ())
+    assert (one.compute_mode, one.persistence, one.accounting, one.problems) == (None, None, None, ())
 
 
 def test_a_gpu_that_fell_off_the_bus_does_not_hide_the_others(driver):
