@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .rules.advice.advise import advise_all, advise_nodes
     from .rules.figures import percent
     from .rules.gpu_rows import GpuRow, ProcessRow, SlotRow, gpu_rows, process_rows, slot_rows
-    from .rules.job_rows import JobRow, UserRow, elements_of, job_row, job_rows, nodes_of, user_rows
+    from .rules.job_rows import JobRow, Sum, UsageRow, UserRow, elements_of, job_row, job_rows, nodes_of, user_rows
     from .rules.node_rows import NodeRow, SeverityOrder, names_of, rows_of
     from .sampler import NodeSampler
     from .snapshot import Advice, AdviceReport, GpuLoad, JobLoad, NodeLoad, ProcessLoad, Snapshot, Survey, UserLoad
@@ -54,7 +54,9 @@ __getattr__, __all__ = exports(
         "rules.advice.advise": ["advise_all", "advise_nodes"],
         "rules.figures": ["percent"],
         "rules.gpu_rows": ["GpuRow", "ProcessRow", "SlotRow", "gpu_rows", "process_rows", "slot_rows"],
-        "rules.job_rows": ["JobRow", "UserRow", "elements_of", "job_row", "job_rows", "nodes_of", "user_rows"],
+        "rules.job_rows": [
+            *("JobRow", "Sum", "UsageRow", "UserRow", "elements_of", "job_row", "job_rows", "nodes_of", "user_rows"),
+        ],
         "rules.node_rows": ["NodeRow", "SeverityOrder", "names_of", "rows_of"],
         "sampler": ["NodeSampler"],
         "snapshot": [

@@ -30,6 +30,7 @@ from .summaries import (
     request_lines,
     tasks_text,
     usage_charts,
+    usage_sums,
 )
 from .table import TableView, count_of, fetching
 from .text import Piece, facts, line, paragraph
@@ -88,6 +89,9 @@ class JobsView(TableView[JobRow]):
             sum(max(sum(row.states.values()), 1) for row in rows) for rows in (self.grid.shown_rows, self.all_rows)
         )
         return count_of(shown, total, self.what if self.location.job is None else "element")
+
+    def sums(self, rows: Sequence[JobRow], width: int) -> list[Content]:
+        return usage_sums(rows, self.count_text(), width)
 
     def empty_text(self, picture: SurveyPicture, location: Location) -> str:
         if location.job is not None:

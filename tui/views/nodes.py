@@ -31,11 +31,8 @@ from .summaries import (
     times_line,
     usage_charts,
 )
-from .table import ROWS_LEAST, TableView
+from .table import MANY, ROWS_LEAST, SUMS_S, TableView
 from .text import Piece, facts, line, paragraph
-
-MANY, SUMS_S = 2000, 4.0
-"""With more nodes than MANY, the summary is updated every SUMS_S seconds."""
 
 
 class NodesView(TableView[NodeRow]):
@@ -45,7 +42,7 @@ class NodesView(TableView[NodeRow]):
     what = "node"
     has_charts = True
 
-    _summed: tuple[float, tuple[int, int, Location, str] | None, list[Content]] = (0.0, None, [])
+    _totals: tuple[float, tuple[int, int, Location, str] | None, list[Content]] = (0.0, None, [])
     """Time, circumstances and lines of the last totals."""
 
     def make_columns(self) -> tuple[Column[NodeRow], ...]:
@@ -76,7 +73,7 @@ class NodesView(TableView[NodeRow]):
     def summary(self, picture: SurveyPicture, location: Location, width: int, height: int) -> list[Content]:
         """Return the job whose nodes these are, of a waiting one what it asks for; or the totals of the nodes."""
         if location.job is None:
-            return self._sums(picture, width)
+            return self._all_of(picture, width)
         job = job_row(picture, location.job)
         if job is None:
             return [line((f"job {location.job_name or location.job} is not there any more", "H"))]
@@ -87,15 +84,15 @@ class NodesView(TableView[NodeRow]):
             lines += paragraph(advice_text(job.advice), width, most=max(1, height - ROWS_LEAST - len(lines)))
         return lines
 
-    def _sums(self, picture: SurveyPicture, width: int) -> list[Content]:
+    def _all_of(self, picture: SurveyPicture, width: int) -> list[Content]:
         """Return the totals of the nodes; for very many they are kept for SUMS_S."""
         rows = self.grid.shown_rows
-        taken, is_of, known = self._summed
+        taken, is_of, known = self._totals
         now_of = (len(rows), width, self.location, self.grid.query_text)
         is_many = len(rows) > MANY and is_of == now_of
         if not (is_many and 0.0 <= picture.survey.taken - taken < SUMS_S):
             known = [nodes_summary(rows, width, self.count_text())] if rows else []
-            self._summed = (picture.survey.taken, now_of, known)
+            self._totals = (picture.survey.taken, now_of, known)
         return known
 
     def empty_text(self, picture: SurveyPicture, location: Location) -> str:

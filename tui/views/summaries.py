@@ -15,6 +15,8 @@ from slurm_share.load import (
     JobLoad,
     JobRow,
     NodeRow,
+    Sum,
+    UsageRow,
     elements_of,
     flags,
     job_request,
@@ -73,6 +75,36 @@ def attention(severities: Iterable[flags.Severity], *, has_severities: bool = Fa
 def left_idle(number: int) -> Piece:
     """Return how many GPUs running jobs hold and leave idle; no text for none."""
     return (f"{counted(number, 'GPU')} left idle" if number else "", "H")
+
+
+def usage_sums(rows: Sequence[UsageRow], what: str, width: int) -> list[Content]:
+    """Return the sums over the shown rows of jobs or users in one line. `what`: their number as text."""
+    if len(rows) < 2:
+        return []
+    there = [row for row in rows if not row.is_waiting]
+    held = [one for row in rows for one in row.records if not one.nodes]
+    waiting, asked = sum(map(elements_of, held)), sum((one.gpus or 0) * elements_of(one) for one in held)
+    gpus, cpus = sum(row.gpus or 0 for row in there), sum(row.cpus or 0 for row in there)
+    load, cores, gpu_memory, memory, given = (
+        _total(map(attrgetter(of), there)) for of in ("gpu_load", "cpu", "gpu_memory", "memory", "memory_requested")
+    )
+    parts: list[Piece | str] = [
+        (f"sum of {what}", "strong"),
+        f"GPU {text.summed_load(load)} of {gpus}" if gpus else "",
+        left_idle(sum(int(row.idle_gpus.value or 0) for row in there)),
+        f"CPU {text.summed_load(cores)} of {cpus}" if cpus else "",
+        f"memory {text.summed_memory(memory)}" + (f" of {text.summed_memory(given)}" if given.value else ""),
+        f"GPU memory {text.summed_memory(gpu_memory)}" if gpus else "",
+        f"{counted(waiting, 'job')} wait{'s' * (waiting == 1)} for {counted(asked, 'GPU')}" if waiting else "",
+    ]
+    return [facts(parts, width)]
+
+
+def _total(parts: Iterable[Sum]) -> Sum:
+    """Return the sum of sums; partial if one of them is, or is not known."""
+    found = list(parts)
+    known = [one.value for one in found if one.value is not None]
+    return Sum(sum(known) if known else None, bool(known) and any(one.partial or one.value is None for one in found))
 
 
 def advised(found: Iterable[Advice | None]) -> list[Piece]:

@@ -3,6 +3,7 @@ cursor."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Generic
 
@@ -35,6 +36,10 @@ CHARTS_EVERY_S = 2.0
 """Least time between two drawings of the same charts, seconds: one column stands for four seconds or more."""
 PLOT_FROM = 3
 """Fewest lines of details with a plot in one line."""
+SUMS_FROM = 14
+"""Least height of a view with a line of sums."""
+MANY, SUMS_S = 2000, 4.0
+"""With more rows than MANY, sums are updated every SUMS_S seconds."""
 ABOUT_FEW = 4
 """Most lines of details above charts."""
 
@@ -46,6 +51,7 @@ class TableView(Vertical, Generic[Row]):
     DEFAULT_CSS = """
     TableView { layout: vertical; }
     TableView > .head { padding: 0 1; }
+    TableView .foot { padding: 0 1; background: $panel; }
     TableView .pane { padding: 0 1; background: $panel; }
     TableView > .middle { height: 1fr; }
     TableView > .middle > .left { width: 1fr; height: 1fr; }
@@ -77,7 +83,9 @@ class TableView(Vertical, Generic[Row]):
         self.grid: Grid[Row] = Grid(self.columns, self.key, name=self.view)
         self.grid.count_text = self.count_text
         self.head = Lines(classes="head")
-        self.pane = Lines(classes="pane")
+        self.foot, self.pane = Lines(classes="foot"), Lines(classes="pane")
+        self._summed: tuple[float, object, list[Content]] = (-math.inf, None, [])
+        """Time, circumstances and line of the last sums."""
         self.middle, self.left = Horizontal(classes="middle"), Vertical(classes="left")
         self.right_pane, self.below_pane = Charts(), Charts()
         self._charted: tuple[tuple[Subject, str] | None, Shown | None] = (None, None)
@@ -87,6 +95,7 @@ class TableView(Vertical, Generic[Row]):
         with self.middle:
             with self.left:
                 yield self.grid
+                yield self.foot
                 yield self.pane
             yield self.right_pane
         yield self.below_pane
@@ -109,6 +118,10 @@ class TableView(Vertical, Generic[Row]):
 
     def summary(self, picture: SurveyPicture, location: Location, width: int, height: int) -> list[Content]:
         """Return the lines above the table."""
+        return []
+
+    def sums(self, rows: Sequence[Row], width: int) -> list[Content]:
+        """Return the line below the table: sums over the rows that match the filter."""
         return []
 
     def details(self, row: Row, width: int, most: int) -> list[Content]:
@@ -205,13 +218,24 @@ class TableView(Vertical, Generic[Row]):
         if self.only_flagged:
             lines = [*lines, line(("only what needs attention (f shows all)", "strong"))]
         self.head.show(lines[: max(1, height - ROWS_LEAST)])
+        self.foot.show(self._sums(width) if height >= SUMS_FROM else [])
+
+    def _sums(self, width: int) -> list[Content]:
+        """Return the sums of the shown rows; for very many they are kept for SUMS_S."""
+        assert self.picture is not None
+        taken, is_of, known = self._summed
+        now, now_of = self.picture.survey.taken, (self.grid.count, width, self.location, self.grid.query_text)
+        if not (self.grid.count > MANY and is_of == now_of and 0.0 <= now - taken < SUMS_S):
+            known = self.sums(self.grid.shown_rows, width)
+            self._summed = (now, now_of, known)
+        return known
 
     def draw_details(self) -> None:
         """Draw details and charts: directly below the rows of a short table, else in a few lines at the bottom."""
         if not self.is_mounted:
             return
         width, height = self.room
-        left = height - len(self.head.lines)
+        left = height - len(self.head.lines) - len(self.foot.lines)
         rows = max(self.grid.total, 3) + 1
         few = max(0, min(10, (left - 9) // 3))
         row = self.grid.row
@@ -234,7 +258,9 @@ class TableView(Vertical, Generic[Row]):
             lines += [line("")] * ((min(few, ABOUT_FEW) if below or is_without else most) - len(lines))
         self.grid.styles.height = rows if is_short and lines else "1fr"
         self.pane.show(lines, fills=is_short and not below)
-        self.left.styles.height = self.middle.styles.height = rows + len(lines) if is_short and below else "1fr"
+        self.left.styles.height = self.middle.styles.height = (
+            rows + len(self.foot.lines) + len(lines) if is_short and below else "1fr"
+        )
         self.right_pane.styles.width = right_width
         self.below_pane.styles.height = "1fr" if is_short else below
         self.right_pane.show(shown if right_width else None)

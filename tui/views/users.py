@@ -16,7 +16,7 @@ from ..picture import SurveyPicture
 from ..widgets.charts import Chart
 from ..wire import Point, Subject
 from . import targets
-from .summaries import advised, attention, no_figures, no_jobs_text, usage_charts
+from .summaries import advised, attention, no_figures, no_jobs_text, usage_charts, usage_sums
 from .table import TableView, fetching
 from .text import Piece, facts, line, small_table
 
@@ -55,6 +55,9 @@ class UsersView(TableView[UserRow]):
         ]
         parts += [f"{counted(jobs, 'job')} with nodes", f"{waiting} waiting" if waiting else ""]
         return [facts([*parts, *advised(one for row in rows for one in row.advice)], width)]
+
+    def sums(self, rows: Sequence[UserRow], width: int) -> list[Content]:
+        return usage_sums(rows, self.count_text(), width)
 
     def empty_text(self, picture: SurveyPicture, location: Location) -> str:
         return "no user has a job or a process on a GPU here" if picture.survey.everybody else no_jobs_text(picture)

@@ -269,8 +269,20 @@ JOBS: tuple[Column[JobRow], ...] = (
         outputs=DASHBOARD, twin="cpu", right=True, least=5, most=9, goes=21, sorts_down=True,
     ),
     replace(
+        usage.CPUS, doc="CPUs that Slurm gave it; of a waiting job those that it asks for", outputs=DASHBOARD, goes=20,
+        takes_last=True,
+    ),
+    replace(
         usage.MEMORY, doc="host memory without page cache",
         table=lambda row: gigabytes(row.loads[0][1].memory_mib), outputs=ON_SCREEN, goes=14,
+    ),
+    replace(
+        usage.REQUESTED_MEMORY, doc="host memory that Slurm gave it on all nodes; of a waiting job what it asks for",
+        outputs=DASHBOARD, goes=20, takes_last=True,
+    ),
+    replace(
+        usage.USED_MEMORY, doc="host memory in percent of REQMEM; at 100 the kernel ends its processes",
+        outputs=DASHBOARD, goes=12, takes_last=True,
     ),
     Column(
         "nppn", "NPPN", "tasks on a node, now -> as advised (view Advice)",
@@ -307,7 +319,13 @@ JOBS: tuple[Column[JobRow], ...] = (
         "partition", "PARTITION", "the job's partition",
         text=lambda row: UNKNOWN if row.job is None else row.job.partition or NONE,
         value=lambda row: None if row.job is None else row.job.partition,
-        outputs=DASHBOARD, least=5, most=12, goes=24, cut="list", repeats=True,
+        outputs=ON_SCREEN, least=5, most=12, goes=24, cut="list", repeats=True,
+    ),
+    Column(
+        "account", "ACCOUNT", "the account that the job is charged to",
+        text=lambda row: UNKNOWN if row.job is None else row.job.account or NONE,
+        value=lambda row: None if row.job is None else row.job.account or NONE,
+        outputs=ON_SCREEN, least=5, most=14, goes=24, cut="middle", repeats=True, takes_last=True,
     ),
     Column(
         "hostname", "HOSTNAME", "the node, as Slurm calls it",

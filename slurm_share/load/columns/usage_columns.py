@@ -58,6 +58,25 @@ MEMORY: Column[UsageRow] = Column(
     text=lambda row: NONE if row.is_waiting else summed_memory(row.memory), value=lambda row: gb(row.memory.value),
     unit="GB", right=True, least=7, most=11, alias=("memory",), sorts_down=True,
 )  # fmt: skip
+MEMORY_FULL = 90.0
+"""Percent of the requested memory from which it is marked."""
+REQUESTED_MEMORY: Column[UsageRow] = Column(
+    "reqmem", "REQMEM", "",
+    text=lambda row: summed_memory(row.memory_requested), value=lambda row: gb(row.memory_requested.value),
+    unit="GB", right=True, least=6, most=11, sorts_down=True,
+)  # fmt: skip
+USED_MEMORY: Column[UsageRow] = Column(
+    "memuse", "MEMUSE", "",
+    text=lambda row: NONE if row.is_waiting else summed_percent(row.memory_percent, is_whole=row.is_whole),
+    value=lambda row: row.memory_percent,
+    letter=lambda row: "H" if (row.memory_percent or 0.0) >= MEMORY_FULL else "",
+    unit="%", right=True, least=6, most=7, sorts_down=True,
+)  # fmt: skip
+CPUS: Column[UsageRow] = Column(
+    "cpus", "CPUS", "",
+    text=lambda row: number(row.cpus_requested), value=lambda row: row.cpus_requested,
+    right=True, least=4, most=7, sorts_down=True,
+)  # fmt: skip
 NOTE: Column[UsageRow] = Column(
     "note", "NOTE", "",
     text=lambda row: " ".join(row.codes), value=lambda row: " ".join(row.codes), letter=lambda row: worst(row.codes),

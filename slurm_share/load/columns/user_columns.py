@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ..rules.job_rows import UserRow
@@ -9,7 +10,7 @@ from ..snapshot import VERDICTS
 from ..text import ABOUT_IDLE, ABOUT_NOTE, NONE, UNKNOWN, named, number, of_text, summed_count
 from . import advice_columns
 from . import usage_columns as usage
-from .base import Column
+from .base import DASHBOARD, Column
 
 
 def jobs(row: UserRow) -> str:
@@ -22,6 +23,16 @@ def jobs(row: UserRow) -> str:
 def nodes(row: UserRow) -> str:
     """Return the number of nodes; 2/3: two of three answered."""
     return str(row.measured) if row.is_whole else f"{row.measured}/{len(row.node_names)}"
+
+
+def names_value(names: Iterable[str]) -> str | None:
+    """Return names, each once, joined by commas; None: there are none."""
+    return ",".join(sorted({one for name in names for one in name.split(",") if one})) or None
+
+
+def names_text(names: Iterable[str]) -> str:
+    """Return names as `names_value` does; - for none."""
+    return names_value(names) or NONE
 
 
 ADVISED = tuple(verdict for verdict in VERDICTS if verdict not in ("stay", "unknown"))
@@ -72,6 +83,10 @@ USERS: tuple[Column[UserRow], ...] = (
         twin="cpu", right=True, least=7, most=12, goes=17, sorts_down=True,
     ),
     replace(usage.MEMORY, doc="host memory of the user's jobs", goes=15),
+    replace(
+        usage.REQUESTED_MEMORY, doc="host memory that Slurm gave the user's jobs", outputs=DASHBOARD, goes=19,
+        takes_last=True, shown=False,
+    ),
     Column(
         "processes", "PROCS", "processes on GPUs",
         text=lambda row: NONE if row.has_no_gpu else summed_count(row.processes),
@@ -84,6 +99,18 @@ USERS: tuple[Column[UserRow], ...] = (
             count for verdict, count in advice_columns.counts(row.advice).items() if verdict in ADVISED
         ),
         least=6, most=18, goes=16, cut="list", sorts_down=True,
+    ),
+    Column(
+        "account", "ACCOUNT", "the accounts that the user's jobs are charged to",
+        text=lambda row: names_text(one.account for one in row.records),
+        value=lambda row: names_value(one.account for one in row.records), has_names=True,
+        outputs=DASHBOARD, least=5, most=14, goes=20, cut="list", repeats=True, takes_last=True, shown=False,
+    ),
+    Column(
+        "partition", "PARTITION", "the partitions of the user's jobs",
+        text=lambda row: names_text(one.partition for one in row.records),
+        value=lambda row: names_value(one.partition for one in row.records), has_names=True,
+        outputs=DASHBOARD, least=5, most=14, goes=21, cut="list", repeats=True, takes_last=True, shown=False,
     ),
     replace(usage.NOTE, doc=f"of the user's nodes, {ABOUT_NOTE}", most=20, goes=1),
 )  # fmt: skip

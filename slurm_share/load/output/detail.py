@@ -120,6 +120,7 @@ _JOBS = (
     _Place("slots", 9), _Place("tasks", 1), _Place("gpus", 7), _Place("gpus_idle", 1), _Place("gpu_load"),
     _Place("rate", 2), _Place("gmem", 2), _Place("peak", 3), _Place("cpu_cores", 4), _Place("mem", 5),
     _Place("killed", 2), _Place("left", 12), _Place("limit", 13), _Place(REST, GOES_FIRST), _Place("triple", 11),
+    _Place("partition", 14), _Place("account", 15),
     _Place("name", 10, shrinks_to=12),
 )  # fmt: skip
 _PROCESSES = (

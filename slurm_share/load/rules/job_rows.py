@@ -139,6 +139,30 @@ class UsageRow:
         return sum(known) if known else None
 
     @cached_property
+    def memory_requested(self) -> Sum:
+        """Return the memory that Slurm gave its running jobs, over all nodes, in MiB; of a waiting job what it asks
+        for."""
+        return summed(map(requested_mib, self._counted))
+
+    @property
+    def cpus_requested(self) -> int | None:
+        """Return the CPUs that Slurm gave, over all nodes; of a waiting job those that it asks for."""
+        known = [one.cpus for one in self._counted if one.cpus is not None]
+        return sum(known) if known else None
+
+    @property
+    def _counted(self) -> Sequence[QueuedJob]:
+        """Return its records with nodes; if it waits, all of them."""
+        return self.records if self.is_waiting else [one for one in self.records if one.nodes]
+
+    @property
+    def memory_percent(self) -> float | None:
+        """Return the host memory in use in percent of what it has on nodes that answered."""
+        if self.is_waiting or self.memory_requested.partial:
+            return None
+        return percent(self.memory.value, (self.memory_requested.value or 0) * self.part_measured)
+
+    @cached_property
     def idle_gpus(self) -> Sum:
         """Return the number of GPUs that are held and idle."""
         found, is_partial = idle.count(self.held)
@@ -417,6 +441,17 @@ def nodes_of(job: QueuedJob) -> tuple[str, ...]:
         return nodelist.unfold(job.nodes)
     except UsageError:
         return ()
+
+
+def requested_mib(job: QueuedJob) -> int | None:
+    """Return the memory that Slurm gave a job, or that it asks for, over all its nodes, in MiB. None: not known, as for
+    a waiting job that asks for all memory of its nodes."""
+    if job.memory_on_nodes_mib:
+        return sum(job.memory_on_nodes_mib)
+    if job.memory_per_gpu_mib is not None:
+        return None if job.gpus is None else job.memory_per_gpu_mib * job.gpus
+    count = job.cpus if job.memory_is_per_cpu else job.node_count
+    return job.memory_mib * count if job.memory_mib and count else None
 
 
 def elements_of(job: QueuedJob) -> int:

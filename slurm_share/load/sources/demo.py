@@ -37,6 +37,7 @@ from ..snapshot import (
 USER = "alice"
 """The default user."""
 USERS = {"alice": 2001, "bob": 2002, "carol": 2003, "dave": 2004}
+ACCOUNTS = {"alice": "vision", "bob": "genomics", "carol": "vision", "dave": "genomics"}
 NODES = 12
 INTERVAL_S = 5.0
 WINDOW_S = 30.0
@@ -295,6 +296,8 @@ def _queued(job: _DemoJob, group: Sequence[tuple[str, _Kind]]) -> QueuedJob:
         tasks=job.tasks * len(group),
         node_count=len(group),
         nodes=nodes,
+        memory_mib=kind.memory_mib,
+        memory_on_nodes_mib=(kind.memory_mib,) * len(group),
         gpus=kind.gpus * len(group) if job.work.per_gpu else 0,
         gpu_indexes=tuple(tuple(range(kind.gpus)) for _ in group) if job.work.per_gpu else (),
         share=str(job.work.per_gpu) if job.work.share else None,
@@ -303,7 +306,7 @@ def _queued(job: _DemoJob, group: Sequence[tuple[str, _Kind]]) -> QueuedJob:
         limit_s=_LIMIT_S,
         ends=int(job.start) + _LIMIT_S,
         priority=1000,
-        account="demo",
+        account=ACCOUNTS[job.user],
         qos="normal",
     )
 
