@@ -12,12 +12,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import msgspec
 
 from slurm_share.core.errors import CommandError, shown
 from slurm_share.core.process import Deadline, Stream, stream
-from slurm_share.load import Origin
+from slurm_share.load import Origin, QueueState
 
 from . import wire
 from .history import FigureHistory
@@ -25,6 +26,7 @@ from .picture import SurveyPicture, put_together
 from .wire import (
     Command,
     FeedFailure,
+    QueueRead,
     ReadNow,
     ReadRecorded,
     RecordedPoints,
@@ -75,6 +77,8 @@ class Feed:
         """Requests without an answer."""
         self._posting = threading.Lock()
         self._post = post
+        self._queue: QueueState | None = None
+        self._last: SurveyPicture | None = None
         self._kept: list[SurveyPicture | FeedFailure] = []
         self._is_closing = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -214,6 +218,11 @@ class Feed:
             self.history.add_recorded(said)
             with self._lock:
                 self._asked.pop(said.subject, None)
+        elif isinstance(said, QueueRead):
+            self._queue = said.state
+            if self._last is not None:
+                self._last = replace(self._last, queue=said.state)
+                self._send(self._last)
         elif self._first is not None:
             self._take(self._first, self._parts)
             self._forget()
@@ -235,13 +244,16 @@ class Feed:
         self._failures = 0
         advice = tuple(one for part in parts for one in part.advice)
         jobs = tuple(job for part in parts for job in part.jobs)
-        picture = put_together(begin, rows, advice, jobs=jobs, arrived=time.monotonic(), number=self._number)
+        picture = put_together(
+            begin, rows, advice, jobs=jobs, arrived=time.monotonic(), number=self._number, queue=self._queue
+        )
         self.history.take(picture)
         if begin.is_earlier:
             return
         if picture.position is not None:
             with self._lock:
                 self._state[Seek] = Seek(picture.survey.taken)
+        self._last = picture
         self._send(picture)
 
     def _send(self, one: SurveyPicture | FeedFailure) -> None:

@@ -25,6 +25,7 @@ from slurm_share.core.errors import CommandError, SlurmShareError, StateError, U
 from slurm_share.load import Advisor, NodeLoad, NodeRow, Origin, Survey, figures, idle, recording, rows_of
 
 from . import wire
+from .feed_queue import QueueWatcher
 from .feed_sources import FeedSource, open_feed_source
 from .history_values import point_of
 from .wire import (
@@ -35,6 +36,7 @@ from .wire import (
     ReadNow,
     ReadRecorded,
     RecordedPoints,
+    ShowQueue,
     Subject,
     SurveyBegin,
     SurveyEnd,
@@ -107,6 +109,7 @@ class Watch:
         self._early: list[Command] = []
         """Commands received before the source was open."""
         self._recorded: RecordedReader | None = None
+        self._queue = QueueWatcher(say)
         self._rows = False
         self._due: float | None = 0.0
         """When the next survey is due, on our clock; None: there is none."""
@@ -126,6 +129,7 @@ class Watch:
                 if not self._commands.is_over and self._wait_s() == 0.0 and not self._read():
                     return
         finally:
+            self._queue.close()
             if self._recorded is not None:
                 self._recorded.close()
             if self._source is not None:
@@ -141,8 +145,11 @@ class Watch:
     def _obey(self, command: Command) -> None:
         if isinstance(command, ReadNow):
             self._wanted = True
+            self._queue.ask_again()
             if self._source is not None:
                 self._source.obey(command)
+        elif isinstance(command, ShowQueue):
+            self._queue.want(command.wanted)
         elif isinstance(command, PauseFeed):
             self._rows = command.held
         elif self._source is None:

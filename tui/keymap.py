@@ -52,6 +52,8 @@ KEYS: tuple[Key, ...] = (
     Key("view.gpus", "4", "view('gpus')", "screen", VIEWS, "GPUs", "every GPU: users, tasks, memory and load"),
     Key("view.node", "5", "view('node')", "screen", VIEWS, "Node", "the node under the cursor: history, slots"),
     Key("view.advice", "6", "view('advice')", "screen", VIEWS, "Advice", "how many processes to run, and why"),
+    Key("view.queue", "7", "view('queue')", "screen", VIEWS, "Queue",
+        "what waits and why, free GPUs, nodes out of service"),
     Key("go.down", "enter,l", "go_down", "screen", MOVE, "down",
         "go to what the cursor is on: user, job, node, GPU, process", 1),
     Key("go.back", "escape,backspace,h", "go_back", "screen", MOVE, "back",

@@ -6,13 +6,14 @@ from typing import Literal
 
 from msgspec import Struct
 
-ViewName = Literal["nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice"]
-"""`node`, `gpu` and `process` show one thing; the others are tables of everything, or of what the location narrows them
-to."""
+ViewName = Literal["nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice", "queue", "job"]
+"""`node`, `gpu`, `process` and `job` show one thing; the others are tables of everything, or of what the location
+narrows them to."""
 
 TITLES: dict[ViewName, str] = {
     "nodes": "Nodes", "users": "Users", "jobs": "Jobs", "gpus": "GPUs",
     "node": "Node", "gpu": "GPU", "process": "Process", "advice": "Advice",
+    "queue": "Queue", "job": "Job",
 }  # fmt: skip
 
 

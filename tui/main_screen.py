@@ -29,7 +29,7 @@ from .widgets.grid import Grid
 from .widgets.lines import TABS, Banner, Crumbs, Keys, Line, Tabs
 from .widgets.replay_bar import ReplayBar
 from .widgets.status import StatusLine
-from .wire import Position, ReadRecorded, Seek, SetInterval, SetSpeed, ShowDetails, StepReplay
+from .wire import Position, ReadRecorded, Seek, SetInterval, SetSpeed, ShowDetails, ShowQueue, StepReplay
 
 INTERVALS_S = (0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
@@ -56,6 +56,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
         self._focus_of: dict[ViewName, Widget] = {}
         self._needs_draw = False
         self._details_requested: bool | None = None
+        self._queue_requested = False
         self._last_node = ""
         self._going = asyncio.Lock()
 
@@ -148,6 +149,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
             node = self._last_node or picture.nodes[0].name
             self.path = (*self.path[:-1], replace_location(self.location, node=node))
         self._ask_details()
+        self._ask_queue()
         self.query_one(Tabs).show(self.location.view, picture)
         if picture is not None:
             self.query_one(Banner).show(picture)
@@ -172,19 +174,30 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
 
     @property
     def grid(self) -> Grid[Any] | None:
-        return None if self.shown is None else self.shown.grid
+        """Return the table that has the focus, else the view's first one."""
+        shown, focused = self.shown, self.focused
+        if shown is not None and isinstance(focused, Grid) and shown in focused.ancestors:
+            return focused
+        return None if shown is None else shown.grid
 
     def _ask_details(self) -> None:
         """Ask the feed for details of a large cluster once a view needs more than a line for each node."""
         picture = self.dashboard.picture
         is_asked = self.grid is not None and self.grid.asks_details
-        wanted = self.location.view != "nodes" or len(self.path) > 1 or is_asked
+        wanted = self.location.view not in ("nodes", "queue") or len(self.path) > 1 or is_asked
         if wanted and picture is not None and not picture.details and not self._details_requested:
             self._details_requested = True
             self.dashboard.feed.tell(ShowDetails(True))
         elif not wanted and self._details_requested:
             self._details_requested = False
             self.dashboard.feed.tell(ShowDetails(False))
+
+    def _ask_queue(self) -> None:
+        """Let the feed read the queue of the whole cluster while a view shows it."""
+        wanted = self.location.view == "queue"
+        if wanted != self._queue_requested:
+            self._queue_requested = wanted
+            self.dashboard.feed.tell(ShowQueue(wanted))
 
     # --- Views and the path -------------------------------------------------------------------------------------------
 

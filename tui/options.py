@@ -19,7 +19,7 @@ from .location import ViewName
 PROGRAM = "llload-tui"
 INTERVAL_S = 5.0
 """Default interval, that of an agent's samples."""
-VIEWS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "advice")
+VIEWS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "advice", "queue")
 """The views that need no subject."""
 _FORMS: Mapping[str, str] = {"users": "--detail", "jobs": "--detail", "gpus": "--detail", "advice": "--advise"}
 """The option of llload that shows about the same as a view."""

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
-from slurm_share.load import Advice, NodeRow, Snapshot, Survey, names_of, nodes_of
+from slurm_share.load import Advice, NodeRow, QueueState, Snapshot, Survey, names_of, nodes_of, queue_reader, queue_rows
 from slurm_share.slurm.records import QueuedJob
 
 from .wire import Position, SurveyBegin
@@ -32,6 +32,17 @@ class SurveyPicture:
     """When the dashboard had received all of it, time.monotonic()."""
     number: int = field(default=0, compare=False)
     """Number of the survey in this run of the dashboard."""
+
+    queue: QueueState | None = field(default=None, compare=False)
+    """The queue of the whole cluster, as it was read last; None: not read yet."""
+
+    @cached_property
+    def queue_state(self) -> QueueState | None:
+        """Return the queue: of the whole cluster, of a demonstration, or what a recording has of it. None: it is being
+        read."""
+        if self.survey.source == "demo":
+            return queue_reader.demo_queue(self.survey)
+        return queue_rows.of_survey(self.survey) if self.is_replay else self.queue
 
     @cached_property
     def by_name(self) -> dict[str, NodeRow]:
@@ -76,11 +87,12 @@ def put_together(
     jobs: tuple[QueuedJob, ...] = (),
     arrived: float = 0.0,
     number: int = 0,
+    queue: QueueState | None = None,
 ) -> SurveyPicture:
     """Return the picture made from the messages of one survey."""
     jobs = (*begin.survey.jobs, *jobs)
     survey = replace(begin.survey, nodes=tuple(row.node for row in rows), jobs=jobs)
     return SurveyPicture(
         survey=survey, nodes=with_queued(rows, jobs), advice=advice, took_s=begin.took_s, details=begin.details,
-        position=begin.position, arrived=arrived, number=number,
+        position=begin.position, arrived=arrived, number=number, queue=queue,
     )  # fmt: skip

@@ -225,7 +225,8 @@ class Program(App[int]):
         """Draw a survey; keep it for later while paused."""
         if self.is_ending:
             return
-        if not self.status.held or self._is_asked or self.picture is None or message.picture.is_replay:
+        is_same = self.picture is not None and message.picture.number == self.picture.number
+        if not self.status.held or self._is_asked or self.picture is None or is_same or message.picture.is_replay:
             self.take(message.picture)
         else:
             self._waiting = message.picture

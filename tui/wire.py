@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 from msgspec import Struct
 
-from slurm_share.load import Advice, NodeRow, Survey
+from slurm_share.load import Advice, NodeRow, QueueState, Survey
 from slurm_share.slurm.records import QueuedJob
 
 PART_NODES, PART_JOBS, PART_ADVICE = 50, 500, 100
@@ -102,7 +102,13 @@ class RecordedPoints(Struct, frozen=True, gc=False, tag=True):
     points: tuple[Point, ...]
 
 
-Message = SurveyBegin | SurveyPart | SurveyEnd | FeedFailure | RecordedPoints
+class QueueRead(Struct, frozen=True, gc=False, tag=True):
+    """The queue of the whole cluster, while ShowQueue asks for it."""
+
+    state: QueueState
+
+
+Message = SurveyBegin | SurveyPart | SurveyEnd | FeedFailure | RecordedPoints | QueueRead
 
 
 class ReadNow(Struct, frozen=True, gc=False, tag=True):
@@ -117,6 +123,12 @@ class SetInterval(Struct, frozen=True, gc=False, tag=True):
 
 class ShowDetails(Struct, frozen=True, gc=False, tag=True):
     """Turns the details of surveys on or off: processes, jobs and users besides a line for each node."""
+
+    wanted: bool
+
+
+class ShowQueue(Struct, frozen=True, gc=False, tag=True):
+    """Begins or ends reading the queue of the whole cluster."""
 
     wanted: bool
 
@@ -151,7 +163,7 @@ class ReadRecorded(Struct, frozen=True, gc=False, tag=True):
     subject: Subject
 
 
-Command = ReadNow | SetInterval | ShowDetails | PauseFeed | StepReplay | Seek | SetSpeed | ReadRecorded
+Command = ReadNow | SetInterval | ShowDetails | ShowQueue | PauseFeed | StepReplay | Seek | SetSpeed | ReadRecorded
 
 _encoder = msgspec.json.Encoder()
 decode_message = msgspec.json.Decoder[Message](Message).decode

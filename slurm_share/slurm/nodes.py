@@ -6,6 +6,7 @@ kind together, as sinfo groups them, are in jobs.py (`read_node_kinds`).
 
 from __future__ import annotations
 
+import datetime
 import os
 import re
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ _FIELDS = (
 _FIELD = re.compile(rf" ({'|'.join(_FIELDS)})=(\S*)")
 _FREE_TEXT = re.compile(r" (?=(?:Reason|Comment|Extra)=)")
 """The last fields of a record. They hold whatever an administrator wrote, such as State=DOWN."""
-_STAMP = r" \[[^\[\]]*@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\]"
+_STAMP = r" \[(?P<by>[^\[\]]*)@(?P<since>[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2})\]"
 _STAMPED = re.compile(rf"Reason=(.*?){_STAMP}(?=$| {{8}}| [A-Z][A-Za-z_]*=)", re.MULTILINE)
 """A reason with user and time. scontrol puts these after its first line; the other lines follow after eight blanks and
 are left out."""
@@ -68,11 +69,14 @@ def _described(record: str) -> tuple[SlurmNode, str, str] | None:
     fields = dict(_FIELD.findall(head))
     try:
         states, heard = parse_node_states(fields[_STATE])
+        reason, by, since = _reason(free_text[0]) if free_text else ("", "", None)
         node = SlurmNode(
             name=(name := head.partition(" ")[0]),
             address=address if (address := fields["NodeAddr"]) != name else "",
             states=states,
-            reason=_reason(free_text[0]) if free_text else "",
+            reason=reason,
+            reason_by=by,
+            reason_since=since,
             cpus=int(fields["CPUTot"]),
             cpus_allocated=int(fields["CPUAlloc"]),
             memory_mib=int(fields["RealMemory"]),
@@ -90,9 +94,20 @@ def _described(record: str) -> tuple[SlurmNode, str, str] | None:
     return node, "" if gres == "(null)" else gres, fields.get("Version", "")
 
 
-def _reason(text: str) -> str:
-    found = _STAMPED.match(text) or _BARE.match(text)
-    return "" if found is None else found[1]
+def _reason(text: str) -> tuple[str, str, int | None]:
+    """Return the reason, who gave it, and the Unix time of that."""
+    if (stamped := _STAMPED.match(text)) is not None:
+        return stamped[1], stamped["by"], _moment(stamped["since"])
+    bare = _BARE.match(text)
+    return "" if bare is None else bare[1], "", None
+
+
+def _moment(text: str) -> int | None:
+    """Return the Unix time of a time that scontrol writes in the time zone of this process."""
+    try:
+        return max(0, int(datetime.datetime.fromisoformat(text).timestamp()))
+    except (ValueError, OverflowError):
+        return None
 
 
 # Of ten thousand nodes most are equal in these.

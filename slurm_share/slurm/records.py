@@ -216,6 +216,10 @@ class SlurmNode(Struct, frozen=True, gc=False, kw_only=True):
     """Slurm's words: IDLE, MIXED, ALLOCATED or DOWN first, then DRAIN, NOT_RESPONDING ..."""
     reason: str = ""
     """Why it is down or drained."""
+    reason_by: str = ""
+    """Who gave the reason; empty: slurm.conf, or not known."""
+    reason_since: Count | None = None
+    """Unix time at which the reason was given; None: not known."""
     cpus: Count
     cpus_allocated: Count = 0
     memory_mib: Amount

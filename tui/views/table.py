@@ -60,6 +60,8 @@ class TableView(Vertical, Generic[Row]):
     view: ViewName
     what = "row"
     """The noun for a row, as in `3 jobs`."""
+    needs_details = True
+    """Whether the view is empty while a large cluster is known by one line per node."""
     has_charts = False
     """Whether the row under the cursor, or what the page is about, has a history to draw."""
 
@@ -186,10 +188,11 @@ class TableView(Vertical, Generic[Row]):
     def draw(self, picture: SurveyPicture, location: Location) -> None:
         self.picture, self.location = picture, location
         rows = self.all_rows = self.rows(picture, location)
-        self.grid.empty = fetching(picture) or self.empty_text(picture, location)
+        waits = fetching(picture) if self.needs_details else ""
+        self.grid.empty = waits or self.empty_text(picture, location)
         if self.only_flagged:
             rows = [row for row in rows if self.needs_attention(row)]
-            self.grid.empty = fetching(picture) or "nothing needs attention (f shows all)"
+            self.grid.empty = waits or "nothing needs attention (f shows all)"
         details = (column.id for column in self.columns if column.needs == "details")
         self.grid.unfetched = frozenset() if picture.details else frozenset(details)
         self.grid.show(rows)
@@ -213,7 +216,7 @@ class TableView(Vertical, Generic[Row]):
         width, height = self.room
         lines = self.summary(self.picture, self.location, width, height)
         waits = fetching(self.picture)
-        if waits and (self.view != "nodes" or self.grid.waits_for):
+        if waits and self.needs_details and (self.view != "nodes" or self.grid.waits_for):
             lines = [line((waits, "H")), *lines]
         if self.only_flagged:
             lines = [*lines, line(("only what needs attention (f shows all)", "strong"))]

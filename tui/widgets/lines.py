@@ -19,8 +19,8 @@ from .. import keymap
 from ..location import TITLES, Location, ViewName
 from ..picture import SurveyPicture
 
-TABS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "node", "advice")
-PARENT: dict[ViewName, ViewName] = {"gpu": "gpus", "process": "gpus"}
+TABS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "node", "advice", "queue")
+PARENT: dict[ViewName, ViewName] = {"gpu": "gpus", "process": "gpus", "job": "jobs"}
 """The tab that is lit for a view without one."""
 PROGRAM = "llload-tui"
 BETWEEN, MORE = " > ", "… > "

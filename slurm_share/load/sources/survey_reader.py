@@ -266,7 +266,7 @@ class SurveyReader:
             asked = BackgroundCall(lambda: _read_nodes(wanted)) if everybody or wanted else None
             read_places = partial(slurm_jobs.read_places, PLACED, timeout_s=SLURM_TIMEOUT_S)
             places = BackgroundCall(read_places) if lines else None
-            cluster, jobs, more = _read_queue(users, waiting=waits)
+            cluster, jobs, more = read_jobs(users, waiting=waits)
             folded = frozenset(job.nodes for job in jobs) if places is None else places.answer()
             jobs = jobs if places is None else ()
             names = {name for one in folded for name in nodelist.unfold(one)}
@@ -364,7 +364,7 @@ class SurveyReader:
         )
 
 
-def _read_queue(users: Sequence[str], *, waiting: bool) -> tuple[ClusterName | None, tuple[QueuedJob, ...], int]:
+def read_jobs(users: Sequence[str], *, waiting: bool) -> tuple[ClusterName | None, tuple[QueuedJob, ...], int]:
     """Return (the cluster, jobs with nodes, number of further waiting jobs). `waiting`: waiting jobs as well. A short
     queue is read by one command; of a long one, only the first waiting jobs are read in full."""
     read = partial(slurm_jobs.read_queue, timeout_s=SLURM_TIMEOUT_S)

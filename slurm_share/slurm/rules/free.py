@@ -35,6 +35,40 @@ class FreeKind(Struct, frozen=True, kw_only=True):
     """GPUs of which no job has the whole or a part."""
 
 
+class FreeGpus(Struct, frozen=True, kw_only=True):
+    """The GPUs of one type in the cluster, each node counted once."""
+
+    name: str
+    """The type as gres.conf names it; empty: it names none."""
+    count: int
+    free: int
+    """GPUs of which no job has the whole or a part, on nodes that take jobs."""
+    unusable: int = 0
+    """GPUs on nodes that are down, drained or kept back."""
+
+
+def gpus_by_type(kinds: Iterable[NodeKind], held: Collection[str] = ()) -> tuple[FreeGpus, ...]:
+    """Return the GPUs of the cluster by type, most first. `held` as for `summarize`."""
+    counted: set[str] = set()
+    found: dict[str, tuple[int, int, int]] = {}
+    for kind in kinds:
+        nodes = [node for node in kind.nodes if node not in counted]
+        counted.update(nodes)
+        taken, in_parts = dict(kind.gpus_allocated), kind.gpus_in_parts
+        for name, each in kind.gpus:
+            free = max(0, each - taken.get(name, 0))
+            in_parts, free = max(0, in_parts - free), max(0, free - in_parts)
+            count, all_free, unusable = found.get(name, (0, 0, 0))
+            open_nodes = sum(node not in held for node in nodes) if _is_open(kind) else 0
+            found[name] = (
+                count + each * len(nodes),
+                all_free + free * open_nodes,
+                unusable + (0 if _is_open(kind) else each * len(nodes)),
+            )
+    parts = (FreeGpus(name=name, count=count, free=free, unusable=out) for name, (count, free, out) in found.items())
+    return tuple(sorted(parts, key=lambda one: -one.count))
+
+
 def summarize(kinds: Iterable[NodeKind], held: Collection[str] = ()) -> tuple[FreeKind, ...]:
     """Return the kinds of nodes, in the order of `kinds`. `held`: nodes that other users have for themselves, of which
     nothing is free."""
