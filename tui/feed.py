@@ -26,7 +26,11 @@ from .picture import SurveyPicture, put_together
 from .wire import (
     Command,
     FeedFailure,
+    JobEnd,
+    JobLife,
     QueueRead,
+    ReadEnd,
+    ReadLife,
     ReadNow,
     ReadRecorded,
     RecordedPoints,
@@ -37,7 +41,9 @@ from .wire import (
     SurveyPart,
 )
 
-Post = Callable[[SurveyPicture | FeedFailure], object]
+Heard = SurveyPicture | FeedFailure | JobEnd
+"""What the dashboard gets."""
+Post = Callable[[Heard], object]
 PROGRAM = (sys.executable, "-I", "-m", "slurm_share_tui.feed_process")
 LINE_MOST = 1 << 28
 """Most bytes of a line, as in a recording: PART_NODES nodes with all their data need a few MiB."""
@@ -79,7 +85,7 @@ class Feed:
         self._post = post
         self._queue: QueueState | None = None
         self._last: SurveyPicture | None = None
-        self._kept: list[SurveyPicture | FeedFailure] = []
+        self._kept: list[Heard] = []
         self._is_closing = False
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._reader: threading.Thread | None = None
@@ -114,7 +120,7 @@ class Feed:
         with self._lock:
             if isinstance(command, ReadRecorded):
                 self._asked[command.subject] = command
-            elif not isinstance(command, ReadNow | StepReplay):
+            elif not isinstance(command, ReadNow | StepReplay | ReadLife | ReadEnd):
                 self._state[type(command)] = command
             if self._child is not None and not self._child.say(wire.encode(command)):
                 self._child.kill()
@@ -218,6 +224,10 @@ class Feed:
             self.history.add_recorded(said)
             with self._lock:
                 self._asked.pop(said.subject, None)
+        elif isinstance(said, JobEnd):
+            self._send(said)
+        elif isinstance(said, JobLife):
+            self.history.add_life(said)
         elif isinstance(said, QueueRead):
             self._queue = said.state
             if self._last is not None:
@@ -256,7 +266,7 @@ class Feed:
         self._last = picture
         self._send(picture)
 
-    def _send(self, one: SurveyPicture | FeedFailure) -> None:
+    def _send(self, one: Heard) -> None:
         with self._posting:
             if self._post is not None:
                 # An app that has just ended has no event loop.

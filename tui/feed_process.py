@@ -25,6 +25,7 @@ from slurm_share.core.errors import CommandError, SlurmShareError, StateError, U
 from slurm_share.load import Advisor, NodeLoad, NodeRow, Origin, Survey, figures, idle, recording, rows_of
 
 from . import wire
+from .feed_life import LifeReader, read_end, read_life
 from .feed_queue import QueueWatcher
 from .feed_sources import FeedSource, open_feed_source
 from .history_values import point_of
@@ -33,6 +34,8 @@ from .wire import (
     FeedFailure,
     PauseFeed,
     Point,
+    ReadEnd,
+    ReadLife,
     ReadNow,
     ReadRecorded,
     RecordedPoints,
@@ -110,6 +113,7 @@ class Watch:
         """Commands received before the source was open."""
         self._recorded: RecordedReader | None = None
         self._queue = QueueWatcher(say)
+        self._life: LifeReader | None = None
         self._rows = False
         self._due: float | None = 0.0
         """When the next survey is due, on our clock; None: there is none."""
@@ -130,6 +134,8 @@ class Watch:
                     return
         finally:
             self._queue.close()
+            if self._life is not None:
+                self._life.close()
             if self._recorded is not None:
                 self._recorded.close()
             if self._source is not None:
@@ -152,6 +158,12 @@ class Watch:
             self._queue.want(command.wanted)
         elif isinstance(command, PauseFeed):
             self._rows = command.held
+        elif isinstance(command, ReadEnd):
+            read_end(command, self._say)
+        elif isinstance(command, ReadLife):
+            if self._life is None:
+                self._life = LifeReader(self._say, lambda asked: read_life(asked, config.load().settings))
+            self._life.ask(command)
         elif self._source is None:
             self._early.append(command)
         elif isinstance(command, ReadRecorded):

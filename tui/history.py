@@ -21,7 +21,7 @@ from slurm_share.load import rates as rate_sums
 
 from . import history_values
 from .picture import SurveyPicture
-from .wire import Point, RecordedPoints, Subject
+from .wire import JobLife, Point, RecordedPoints, Subject
 
 Figure = Literal["cpu_load_percent", "gpu_load_percent", "sm_percent", "memory_percent", "gpu_memory_percent"]
 """A field of Point."""
@@ -85,6 +85,7 @@ class FigureHistory:
         """Frames of the current ten minutes, one for each minute."""
         self._sparks: dict[tuple[Subject, Figure, int], tuple[float | None, ...]] = {}
         self._recorded: OrderedDict[Subject, tuple[Point, ...]] = OrderedDict()
+        self._lives: OrderedDict[int, JobLife] = OrderedDict()
         self._number = 0
         self.work = WorkHistory()
         """The work rates of tasks."""
@@ -173,6 +174,20 @@ class FigureHistory:
             self._recorded.move_to_end(recorded.subject)
             while len(self._recorded) > RECORDED_MOST:
                 self._recorded.popitem(last=False)
+
+    def add_life(self, life: JobLife) -> None:
+        """Add the course of a job over its whole life; an earlier one is kept if this has no points."""
+        with self._lock:
+            if life.points or not (known := self._lives.get(life.job)) or not known.points:
+                self._lives[life.job] = life
+            self._lives.move_to_end(life.job)
+            while len(self._lives) > RECORDED_MOST:
+                self._lives.popitem(last=False)
+
+    def life_of(self, job: int) -> JobLife | None:
+        """Return the course of a job as the agents or Prometheus know it; None: no answer yet."""
+        with self._lock:
+            return self._lives.get(job)
 
     def has_recorded(self, subject: Subject) -> bool:
         with self._lock:

@@ -56,6 +56,8 @@ KEYS: tuple[Key, ...] = (
         "what waits and why, free GPUs, nodes out of service"),
     Key("go.down", "enter,l", "go_down", "screen", MOVE, "down",
         "go to what the cursor is on: user, job, node, GPU, process", 1),
+    Key("describe", "d", "describe", "screen", MOVE, "describe",
+        "page of the job under the cursor: asked, had, limits, why it waits, its whole life", 16),
     Key("go.back", "escape,backspace,h", "go_back", "screen", MOVE, "back",
         "clear the filter; without one, back to where you came from", 2),
     Key("grid.up", "up,k", "move(-1)", "grid", MOVE, "up", "one row up"),
@@ -93,6 +95,9 @@ KEYS: tuple[Key, ...] = (
     Key("signal", "s", "act('signal')", "screen", DO, "signal", "signal the task or process, after a confirmation", 12),
     Key("output", "o", "act('output')", "screen", DO, "output", "the end of the job's output, as it grows", 8),
     Key("copy", "y", "copy", "screen", DO, "copy", "copy the row's name; in Advice the lines to submit", 13),
+    Key("export", "e", "export", "screen", DO, "export", "write the table as CSV or JSON, or the screen as SVG", 17),
+    Key("alerts", "a", "alerts", "screen", DO, "alerts", "list alerts and silence them", 18),
+    Key("source", "w", "source", "screen", TIME, "source", "choose where figures come from, such as a recording"),
     Key("theme", "ctrl+t", "next_theme", "app", PROGRAM, "theme", "next theme: dark, light, high-contrast ..."),
     Key("help", "?,f1", "help", "screen", PROGRAM, "help", "this page", 6),
     Key("palette", "ctrl+p", "command_palette", "app", PROGRAM, "palette",
@@ -149,6 +154,12 @@ COLUMNS: tuple[Binding, ...] = (
     Binding("escape,q", "leave", "cancel", priority=True),
     Binding("d", "default", "default columns", priority=True),
 )
+ALERTS: tuple[Binding, ...] = (
+    Binding("s", "silence", "silence this one"),
+    Binding("S", "silence_all", "silence all"),
+    Binding("enter", "go", "go there"),
+    Binding("escape,q,backspace", "dismiss", "back"),
+)
 SIGNAL: tuple[Binding, ...] = (
     Binding("escape,q,backspace", "dismiss", "back"),
     Binding("tab,right", "to(1)", "other processes"),
@@ -162,7 +173,7 @@ QUESTION: tuple[Binding, ...] = (
 )
 """For the help only: `Confirm.on_key` also checks when a key was pressed."""
 ABOVE: dict[str, tuple[Binding, ...]] = {
-    "Filter line": FILTER_LINE, "Columns": COLUMNS, "Plot": TREND,
+    "Filter line": FILTER_LINE, "Columns": COLUMNS, "Plot": TREND, "Alerts": ALERTS,
     "Output": LOG, "Signal": SIGNAL, "Question": QUESTION,
 }  # fmt: skip
 

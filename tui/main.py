@@ -102,14 +102,19 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     memory = RememberedChoices(memory_file(), remembered)
     location = None if wanted.view is None else Location(view=wanted.view)
     app = Dashboard(
-        feed, commands=JobActions(), config=config, memory=memory, readonly=wanted.readonly, location=location
-    )
+        feed, commands=JobActions(), config=config, memory=memory, readonly=wanted.readonly, location=location,
+        make_feed=Feed,
+    )  # fmt: skip
     raise_if_over(feed)
     tune_collector()
     for ends in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(ends) is not signal.SIG_IGN:  # nohup
             signal.signal(ends, lambda number, _: _leave(app, number))
-    app.run()
+    try:
+        app.run()
+    finally:
+        if app.feed is not feed:  # another source was chosen
+            app.feed.close()
     if problem:
         _say(problem)
     raise_if_over(feed)

@@ -26,7 +26,7 @@ from .user_config import TableChoice
 from .views.table import TableView, subject_text
 from .widgets.filter_line import FilterLine
 from .widgets.grid import Grid
-from .widgets.lines import TABS, Banner, Crumbs, Keys, Line, Tabs
+from .widgets.lines import TABS, AlertLine, Banner, Crumbs, Keys, Line, Tabs
 from .widgets.replay_bar import ReplayBar
 from .widgets.status import StatusLine
 from .wire import Position, ReadRecorded, Seek, SetInterval, SetSpeed, ShowDetails, ShowQueue, StepReplay
@@ -67,6 +67,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
         yield Crumbs()
         yield FilterLine()
         yield ContentSwitcher(id="views")
+        yield AlertLine()
         yield ReplayBar()
         yield StatusLine(self.dashboard.clock)
         yield Keys(keys, self.is_available)
@@ -122,6 +123,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
             return view
         view = make_view(name, self.dashboard.feed.history)
         view.id, view.display = f"view-{name}", False
+        view.tell = self.dashboard.feed.tell
         await switcher.mount(view)
         choice = self.dashboard.memory.now.tables.get(name)
         if choice is not None:
@@ -129,6 +131,15 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
             if choice.sort:
                 view.grid.sort_by(choice.sort, choice.down)
         return view
+
+    async def forget(self) -> None:
+        self.query_one(FilterLine).forget()
+        switcher = self.query_one("#views", ContentSwitcher)
+        switcher.current = None  # else a new view with the same id would not be shown
+        await switcher.remove_children()
+        self._focus_of.clear()
+        self._details_requested, self._queue_requested, self._last_node = None, False, ""
+        await self.go((Location(view=self.path[0].view if self.path[0].view in TABS else "nodes"),))
 
     def _focus(self, view: TableView[Any]) -> None:
         wanted = self._focus_of.get(view.view)
@@ -170,7 +181,13 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
         if self.dashboard.picture is not None:
             self.query_one(ReplayBar).show(self.dashboard.picture, held=self.dashboard.status.held)
         self.query_one(StatusLine).show(replace(self.dashboard.status, hint=hint))
+        self.show_alerts()
         self.query_one(Keys).refresh()
+
+    def show_alerts(self) -> None:
+        if not self.dashboard.is_ending and self.is_mounted:
+            key = keymap.key_text(keymap.keys_of("alerts", self.dashboard.keys)[0])
+            self.query_one(AlertLine).show(tuple(one.said for one in self.dashboard.alerts.shown), key)
 
     @property
     def grid(self) -> Grid[Any] | None:
@@ -214,6 +231,25 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
         if self.location.view != "node":
             await self.go((Location(view="nodes"), Location(view="node", node=node)))
 
+    async def action_describe(self) -> None:
+        """Show the page of the job under the cursor."""
+        view = self.shown
+        found = [] if view is None else [one for one in view.targets() if one.job_id is not None]
+        jobs = {one.job_id: one for one in found}
+        if self.location.view == "job":
+            return
+        if len(jobs) != 1:
+            self.dashboard.say("put the cursor on one job: this row has none, or several")
+            return
+        one = next(iter(jobs.values()))
+        name = f"{one.job} {self._job_name(one.job_id)}".strip()
+        await self.go_down(Location(view="job", user=one.owner, job=one.job_id, job_name=name))
+
+    def _job_name(self, number: int | None) -> str:
+        picture = self.dashboard.picture
+        jobs = () if picture is None else picture.survey.jobs
+        return next((job.name for job in jobs if job.job_id == number), "")
+
     async def action_go_down(self) -> None:
         if self.shown is not None and (below := self.shown.enter_location()) is not None:
             await self.go_down(below)
@@ -251,7 +287,7 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
             await self.action_view(event.target)  # type: ignore[arg-type]
         elif isinstance(event.line, Crumbs):
             await self.go(self.path[: int(event.target) + 1])
-        elif isinstance(event.line, Keys | StatusLine):
+        elif isinstance(event.line, Keys | StatusLine | AlertLine):
             await self.dashboard.press(keymap.BY_ID[event.target])
 
     # --- Tables -------------------------------------------------------------------------------------------------------
@@ -302,6 +338,26 @@ class DashboardScreen(MainScreen, inherit_bindings=False):
             self.shown.draw_details()
             if not self.shown.has_charts:
                 self.dashboard.say(f"charts are {'shown' if shown else 'hidden'} in all views but this one")
+
+    def action_alerts(self) -> None:
+        from .screens.alerts import AlertsScreen
+
+        def go(location: Location | None) -> None:
+            self.show_alerts()
+            if location is not None:
+                self.run_worker(self.go_down(location), name="go to an alert")
+
+        self.app.push_screen(AlertsScreen(self.dashboard.alerts), go)
+
+    def action_export(self) -> None:
+        from . import export_keys
+
+        export_keys.begin(self.dashboard)
+
+    def action_source(self) -> None:
+        from . import source_keys
+
+        source_keys.begin(self.dashboard)
 
     def action_help(self) -> None:
         from .screens.help import Help

@@ -24,7 +24,7 @@ from textual.screen import Screen
 from slurm_share.core import terminal
 from slurm_share.core.errors import UsageError, shown
 
-from . import keymap, themes, workarounds
+from . import alerts, keymap, themes, workarounds
 from .location import Location, ViewName
 from .options import INTERVAL_S
 from .picture import SurveyPicture
@@ -33,11 +33,12 @@ from .user_config import RememberedChoices, UserConfig
 from .views.table import TableView
 from .widgets.grid import Grid
 from .widgets.status import StatusState
-from .wire import FeedFailure, PauseFeed, ReadNow
+from .wire import FeedFailure, JobEnd, PauseFeed, ReadEnd, ReadNow
 
 if TYPE_CHECKING:
     from .actions import JobActions
     from .feed import Feed
+    from .source_keys import MakeFeed
 
 KEEP_S = 2.0
 """Interval between two writes of remembered choices, seconds."""
@@ -62,6 +63,14 @@ class FeedFailed(Message):
 
     def __init__(self, failure: FeedFailure) -> None:
         self.failure = failure
+        super().__init__()
+
+
+class JobEnded(Message):
+    """Slurm has said how a job has ended."""
+
+    def __init__(self, end: JobEnd) -> None:
+        self.end = end
         super().__init__()
 
 
@@ -95,6 +104,14 @@ class MainScreen(Screen[None], inherit_bindings=False):
         """Draw the lines above and below the view."""
         raise NotImplementedError
 
+    async def forget(self) -> None:
+        """Remove all views: their history is of a source that is gone."""
+        raise NotImplementedError
+
+    def show_alerts(self) -> None:
+        """Draw the banner of alerts."""
+        raise NotImplementedError
+
     def is_available(self, key: keymap.Key) -> bool:
         """Return whether the key does something here."""
         raise NotImplementedError
@@ -115,11 +132,16 @@ class Program(App[int]):
         readonly: bool = False,
         location: Location | None = None,
         clock: Callable[[], float] = time.monotonic,
+        make_feed: MakeFeed | None = None,
     ) -> None:
-        """`location`: where to start; None: where the user left off. Raises UsageError for an unknown theme or key in
-        the configuration."""
+        """`location`: where to start; None: where the user left off. `make_feed`: makes a feed of another source; None:
+        there is only this one. Raises UsageError for an unknown theme or key in the configuration."""
         super().__init__()
         self.feed, self.commands, self.clock = feed, commands, clock
+        self.make_feed = make_feed
+        self.first_origin = None if make_feed is None else feed.origin
+        self.trial: Feed | None = None
+        """The feed of a source that is being tried."""
         self.config = config or UserConfig()
         self.memory = memory or RememberedChoices()
         self.readonly = readonly or self.config.readonly
@@ -127,6 +149,7 @@ class Program(App[int]):
             commands.readonly = True
         self.keys = keymap.checked(self.config.keys)
         self.picture: SurveyPicture | None = None
+        self.alerts = alerts.AlertBook(self.config.alerts)
         self.status = StatusState(interval_s=self.config.interval or INTERVAL_S)
         self._waiting: SurveyPicture | None = None
         """The picture that arrived while paused."""
@@ -168,6 +191,8 @@ class Program(App[int]):
     def on_unmount(self) -> None:
         self.typed.close()
         self.memory.keep()
+        if self.trial is not None:
+            self.trial.close()
 
     @property
     def shows_charts(self) -> bool:
@@ -217,24 +242,62 @@ class Program(App[int]):
             if one not in others[1 - NOTES_MOST :]:
                 self._unnotify(one, refresh=False)
 
-    def hear(self, one: SurveyPicture | FeedFailure) -> None:
+    def hear(self, one: SurveyPicture | FeedFailure | JobEnd) -> None:
         """Pass on what the feed sends, from any thread."""
-        self.post_message(SurveyArrived(one) if isinstance(one, SurveyPicture) else FeedFailed(one))
+        if isinstance(one, JobEnd):
+            self.post_message(JobEnded(one))
+        else:
+            self.post_message(SurveyArrived(one) if isinstance(one, SurveyPicture) else FeedFailed(one))
 
     def on_survey_arrived(self, message: SurveyArrived) -> None:
         """Draw a survey; keep it for later while paused."""
         if self.is_ending:
             return
-        is_same = self.picture is not None and message.picture.number == self.picture.number
+        is_same = self.picture is not None and message.picture.survey is self.picture.survey
         if not self.status.held or self._is_asked or self.picture is None or is_same or message.picture.is_replay:
             self.take(message.picture)
         else:
             self._waiting = message.picture
 
     def take(self, picture: SurveyPicture) -> None:
+        is_first = self.picture is None
+        is_same = self.picture is not None and picture.survey is self.picture.survey
         self.picture, self._waiting, self._is_asked = picture, None, False
+        if not is_same:
+            self._look_for_alerts(picture, is_first=is_first)
         self.status = replace(self.status, picture=picture, problem="")
         self.main_screen.draw()
+
+    def _look_for_alerts(self, picture: SurveyPicture, *, is_first: bool) -> None:
+        """Show new alerts, and ring the bell except for what was so before the dashboard began."""
+        new = self.alerts.take(picture)
+        for one in new:
+            if (
+                one.kind == "ended"
+                and one.location is not None
+                and one.location.job
+                and picture.survey.source != "demo"
+            ):
+                self.feed.tell(ReadEnd(one.location.job))
+        if new and not is_first and self.config.alerts.bell:
+            self.bell()
+
+    def on_job_ended(self, message: JobEnded) -> None:
+        record = message.end.record
+        if record is not None and not self.is_ending:
+            self.alerts.explain(message.end.job, alerts.ended_text(record))
+            self.main_screen.show_alerts()
+
+    async def change_feed(self, feed: Feed, picture: SurveyPicture) -> None:
+        """Show another source from now on, with its own history."""
+        self.feed = feed
+        self.picture = self._waiting = None
+        self.alerts = alerts.AlertBook(self.config.alerts)
+        self.status = StatusState(interval_s=self.status.interval_s)
+        await self.main_screen.forget()
+        feed.attach(self.hear)
+        if self.picture is None:
+            self.take(picture)
 
     def on_feed_failed(self, message: FeedFailed) -> None:
         """Show why there is no new survey. End if none has come and none ever will: `main` reports why."""

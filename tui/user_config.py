@@ -26,14 +26,34 @@ WANTED = {
     "interval": "a number of seconds",
     "readonly": "true or false",
     "ascii": "true or false",
-    "keys": 'a table of keys by id, as "go.down" = "enter,d"',
+    "alerts": "a table of thresholds, as idle_minutes = 10",
+    "keys": 'a table of keys by id, as "go.down" = "enter,n"',
 }
 """Descriptions of valid values, for error messages."""
+IDLE_LEAST = 10.0
+"""Least minutes of an alert for idle GPUs: the time over which idleness is judged (`thresholds.HELD_IDLE_S`)."""
 WAIT_S = 5.0
 """Longest wait for a write in another thread, seconds: a file server that hangs must not keep the dashboard from
 ending."""
 MOST_BYTES = 1 << 20
 """Most bytes of either file."""
+
+
+class AlertConfig(Struct, frozen=True, kw_only=True):
+    """Table [alerts] of the configuration. 0 turns an alert off."""
+
+    idle_minutes: float = 10.0
+    """GPUs that a job holds and leaves idle for so long; at least 10, the time over which idleness is judged."""
+    memory_percent: float = 95.0
+    """Host memory of what a job has, or GPU memory of a task's cap."""
+    silent_seconds: float = 60.0
+    """A node that does not answer for so long."""
+    ended: bool = True
+    """An own job that has ended or failed."""
+    others: bool = False
+    """Also jobs of others, and nodes without an own job."""
+    bell: bool = True
+    """Ring the terminal's bell."""
 
 
 class UserConfig(Struct, frozen=True, kw_only=True):
@@ -47,6 +67,8 @@ class UserConfig(Struct, frozen=True, kw_only=True):
     """True: nothing can be cancelled or signalled."""
     ascii: bool | None = None
     """True: only ASCII characters; False: blocks and arrows if the encoding has them; None: as the terminal is."""
+    alerts: AlertConfig = AlertConfig()
+    """When an alert is given."""
     keys: dict[str, str] = {}
     """Keys of a binding, with commas between, by its id in `keymap`."""
 
@@ -104,11 +126,25 @@ def parse_config(text: str, file: str) -> UserConfig:
     know_all(given, UserConfig.__struct_fields__, file)
     if isinstance(given.get("keys"), dict):
         given["keys"] = _flat(given["keys"])
+    if isinstance(table := given.get("alerts"), dict):
+        know_all(table, AlertConfig.__struct_fields__, file, "alerts.")
+        _check_alerts(typed(table, AlertConfig, file, "alerts."), file)
     config = typed(given, UserConfig, file, wanted=WANTED)
     if config.interval is not None and not LEAST_INTERVAL_S <= config.interval <= MOST_INTERVAL_S:
         span = f"must be from {LEAST_INTERVAL_S:g} to {MOST_INTERVAL_S:g} seconds"
         raise ConfigError(file, f"{span}; it says {quoted(config.interval)}", "interval")
     return config
+
+
+def _check_alerts(config: AlertConfig, file: str) -> None:
+    """Raise ConfigError for a threshold that is none."""
+    least = {"idle_minutes": IDLE_LEAST, "memory_percent": 1.0, "silent_seconds": 1.0}
+    most = {"idle_minutes": 1440.0, "memory_percent": 100.0, "silent_seconds": 86_400.0}
+    for name in least:
+        value = getattr(config, name)
+        if value and not least[name] <= value <= most[name]:
+            must = f"must be 0 (off), or from {least[name]:g} to {most[name]:g}"
+            raise ConfigError(file, f"{must}; it says {quoted(value)}", f"alerts.{name}")
 
 
 def _flat(table: Mapping[str, Any], before: str = "") -> dict[str, Any]:

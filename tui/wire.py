@@ -108,7 +108,26 @@ class QueueRead(Struct, frozen=True, gc=False, tag=True):
     state: QueueState
 
 
-Message = SurveyBegin | SurveyPart | SurveyEnd | FeedFailure | RecordedPoints | QueueRead
+class JobLife(Struct, frozen=True, gc=False, tag=True, kw_only=True):
+    """Answers ReadLife with the course of a job over its whole life."""
+
+    job: int
+    points: tuple[Point, ...] = ()
+    """`cpu_load_percent`: CPU time in percent of the CPUs that it has. `memory_percent`: of its limit."""
+    by: str = ""
+    """Whose records these are, as a person would say it."""
+    problem: str = ""
+    """Why nothing is known."""
+
+
+class JobEnd(Struct, frozen=True, gc=False, tag=True):
+    """Answers ReadEnd with Slurm's record of a job that has ended; None: Slurm does not know it any more."""
+
+    job: int
+    record: QueuedJob | None = None
+
+
+Message = SurveyBegin | SurveyPart | SurveyEnd | FeedFailure | RecordedPoints | QueueRead | JobLife | JobEnd
 
 
 class ReadNow(Struct, frozen=True, gc=False, tag=True):
@@ -163,7 +182,38 @@ class ReadRecorded(Struct, frozen=True, gc=False, tag=True):
     subject: Subject
 
 
-Command = ReadNow | SetInterval | ShowDetails | ShowQueue | PauseFeed | StepReplay | Seek | SetSpeed | ReadRecorded
+class ReadLife(Struct, frozen=True, gc=False, tag=True, kw_only=True):
+    """Asks for the course of a job over its whole life, of a live cluster."""
+
+    job: int
+    nodes: tuple[str, ...] = ()
+    began: float | None = None
+    """Unix time of its start."""
+    cpus: int | None = None
+    gpus: int | None = None
+    memory_mib: int | None = None
+    """What Slurm gave it on all nodes."""
+
+
+class ReadEnd(Struct, frozen=True, gc=False, tag=True):
+    """Asks how a job has ended."""
+
+    job: int
+
+
+Command = (
+    ReadNow
+    | SetInterval
+    | ShowDetails
+    | ShowQueue
+    | PauseFeed
+    | StepReplay
+    | Seek
+    | SetSpeed
+    | ReadRecorded
+    | ReadLife
+    | ReadEnd
+)
 
 _encoder = msgspec.json.Encoder()
 decode_message = msgspec.json.Decoder[Message](Message).decode

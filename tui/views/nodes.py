@@ -13,7 +13,7 @@ from slurm_share.load import node_columns as table
 
 from .. import tables
 from ..history import NODES_WITH_GPUS, FigureHistory
-from ..location import JobPlace, Location
+from ..location import JobPlace, Location, ViewName
 from ..picture import SurveyPicture
 from ..widgets.charts import Chart, Rates
 from ..wire import Point, Subject
@@ -38,7 +38,7 @@ from .text import Piece, facts, line, paragraph
 class NodesView(TableView[NodeRow]):
     """All nodes, or those of a job or a user."""
 
-    view = "nodes"
+    view: ViewName = "nodes"
     what = "node"
     has_charts = True
 

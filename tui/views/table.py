@@ -4,7 +4,7 @@ cursor."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Generic
 
 from textual import events, on
@@ -21,7 +21,7 @@ from ..location import JobPlace, Location, ViewName
 from ..picture import SurveyPicture
 from ..widgets.charts import CHART_LEAST, CHART_WIDE, SPAN_S, Chart, Charts, Rates, Shown, known_charts, least_height
 from ..widgets.grid import Grid
-from ..wire import Point, Subject
+from ..wire import Command, Point, Subject
 from .text import TREND_HEAD, Lines, line, ruled, trend
 
 ROWS_LEAST = 6
@@ -75,6 +75,8 @@ class TableView(Vertical, Generic[Row]):
     def __init__(self, history: FigureHistory) -> None:
         super().__init__()
         self.history = history
+        self.tell: Callable[[Command], object] = lambda command: None
+        """Sends a command to the feed. Set by the main screen."""
         self.picture: SurveyPicture | None = None
         self.location = Location(view=self.view)
         self.only_flagged = False

@@ -88,13 +88,17 @@ class Shown:
     """Name of the subject."""
     rates: Rates = ()
     """The values of the chart of rates."""
+    span_s: float = SPAN_S
+    """Longest time that the charts show, seconds."""
+    title: str = ""
+    """The line above the charts; empty: the span and the subject."""
 
     @property
     def begin(self) -> float:
         """Return the Unix time of the left edge: of the first known figure, at most SPAN_S ago."""
         known = [taken for taken, value in self.rates if value is not None][:1]
         known += [one.taken for one in self.points if any(getattr(one, each.of) is not None for each in SERIES)][:1]
-        return min(self.end - SPAN_LEAST_S, max(self.end - SPAN_S, min(known, default=self.end)))
+        return min(self.end - SPAN_LEAST_S, max(self.end - self.span_s, min(known, default=self.end)))
 
     def values(self, chart: Chart) -> tuple[tuple[float, float | None], ...]:
         """Return what a chart shows: (Unix time, percent or units per second)."""
@@ -253,6 +257,7 @@ class Charts(Widget):
         size = self.content_size
         span_s = self.shown.end - self.shown.begin
         span = f"{span_s / 60:.0f} minutes" if span_s >= 119.5 else f"{span_s:.0f} seconds"
-        title = text.cut(f"── last {span} of {safe(self.shown.of)} ", size.width)
+        said = self.shown.title or f"last {span} of {self.shown.of}"
+        title = text.cut(f"── {safe(said)} ", size.width)
         head = Content(title + "─" * (size.width - cell_len(title)))
         return Content("\n").join([head, *drawn(self.shown, size.width, size.height - 1)])

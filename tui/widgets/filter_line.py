@@ -59,6 +59,11 @@ class FilterLine(Horizontal):
         self.screen.set_focus(self._input)  # at once: `focus()` takes effect after the next keys
         self._input.cursor_position = len(self._input.value)
 
+    def forget(self) -> None:
+        """Forget all tables: they are removed."""
+        self._followed.clear()
+        self.show_for(None)
+
     def show_for(self, grid: Grid[Any] | None) -> None:
         """Show the filter of this table, if it has one."""
         if grid is not self.grid and grid is not None and grid not in self._followed:

@@ -202,6 +202,31 @@ def crumb_text(location: Location, before: Location | None = None) -> str:
     return thing or title
 
 
+class AlertLine(Line):
+    """The banner of alerts: the newest, how many there are, and the key of their list. Hidden while there are none."""
+
+    DEFAULT_CSS = "AlertLine { display: none; }"
+    texts: tuple[str, ...] = ()
+    key = ""
+
+    def show(self, texts: tuple[str, ...], key: str) -> None:
+        """Show these alerts, the newest first. `key`: that opens their list, as text."""
+        if (texts, key) != (self.texts, self.key):
+            self.texts, self.key = texts, key
+            self.display = bool(texts)
+            self.refresh()
+
+    def lay_out(self, width: int) -> Sequence[TextPiece]:
+        if not self.texts:
+            return []
+        more = f" +{len(self.texts) - 1} more" if len(self.texts) > 1 else ""
+        tail = f"{more}  {self.key} list, silence "
+        room = max(8, width - cell_len(tail) - 3)
+        said = load_text.cut(terminal.safe(self.texts[0]), room)
+        gap = " " * max(0, room - cell_len(said))
+        return [TextPiece(f" ! {said}{gap}", "problem", "alerts"), TextPiece(tail, "strong", "alerts")]
+
+
 class Keys(Line):
     """The last line of the screen: the keys that do something here, which can be clicked too. Where it is narrow, the
     least important are left out."""

@@ -22,10 +22,10 @@ def facts(row: JobRow) -> list[Facts]:
     found: list[Facts] = [
         ("waits", tuple(why(one) for one in dict.fromkeys(one.reason for one in row.records if not one.nodes))),
         ("start", (_start(row),)),
-        ("asks for", (each + _count(job.node_count, "node"), *resources(job), f"time limit {limit(row)}")),
-        ("shares", _shares(row)),
-        ("priority", (_priority(job), _submitted(row))),
-        ("in", _places(job)),
+        ("asks for", (each + count(job.node_count, "node"), *resources(job), f"time limit {limit(row)}")),
+        ("shares", shares(row)),
+        ("priority", (priority(job), _submitted(row))),
+        ("in", places(job)),
         ("depends", (job.dependency.replace("(unfulfilled)", ""),)),
         ("features", (job.features,)),
     ]
@@ -40,10 +40,11 @@ def why(reason: str) -> str:
 
 def resources(job: QueuedJob) -> Sequence[str]:
     """Return the CPUs, GPUs and memory that a job asks for."""
-    return _count(job.cpus, "CPU"), _gpus(job), _memory(job)
+    return count(job.cpus, "CPU"), _gpus(job), _memory(job)
 
 
-def _count(number: int | None, what: str) -> str:
+def count(number: int | None, what: str) -> str:
+    """Return a number with its noun: 1 node, ? CPUs."""
     return f"{UNKNOWN if number is None else number} {what}{'' if number == 1 else 's'}"
 
 
@@ -52,7 +53,7 @@ def _gpus(job: QueuedJob) -> str:
         return "a part of a GPU"
     if job.gpus is None:
         return "all GPUs of its nodes" if job.keeps_others_out else f"{UNKNOWN} GPUs"
-    return _count(job.gpus, "GPU") if job.gpus else "no GPU"
+    return count(job.gpus, "GPU") if job.gpus else "no GPU"
 
 
 def _memory(job: QueuedJob) -> str:
@@ -70,13 +71,15 @@ def _start(row: JobRow) -> str:
     return f"expected {moment_text(row.starts, row.now)}" + (f", in {time_text(left)}" if left >= 0 else "")
 
 
-def _shares(row: JobRow) -> tuple[str, ...]:
+def shares(row: JobRow) -> tuple[str, ...]:
+    """Return the share and the triple that it asked for."""
     job = row.job
     share = "" if job is None or job.share is None else f"--share-gpu={job.share}"
     return (share, f"triple {row.triple} of llsub" if row.triple else "")
 
 
-def _priority(job: QueuedJob) -> str:
+def priority(job: QueuedJob) -> str:
+    """Return its priority; 0: it is held."""
     if job.priority is None:
         return UNKNOWN
     return "0 (held)" if job.priority == 0 else str(job.priority)
@@ -89,7 +92,8 @@ def _submitted(row: JobRow) -> str:
     return f"submitted {moment_text(at, row.now)}, {time_text(max(0.0, row.now - at))} ago"
 
 
-def _places(job: QueuedJob) -> tuple[str, ...]:
+def places(job: QueuedJob) -> tuple[str, ...]:
+    """Return its partition, QOS and account."""
     return (
         f"partition {job.partition}",
         f"QOS {job.qos}" if job.qos else "",

@@ -61,10 +61,10 @@ def notes_of(app: Dashboard, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @asynccontextmanager
 async def dashboard(
-    *, size: tuple[int, int] = (120, 40), notifications: bool = False, **words: Any
+    *, size: tuple[int, int] = (120, 40), notifications: bool = False, feed: FakeFeed | None = None, **words: Any
 ) -> AsyncIterator[tuple[Pilot[Any], Dashboard, FakeFeed]]:
     """Run a dashboard with a fake feed, which has sent nothing yet."""
-    feed = FakeFeed()
+    feed = feed or FakeFeed()
     app = a_dashboard(feed, **words)
     async with running(app, size, notifications=notifications) as pilot:
         yield pilot, app, feed

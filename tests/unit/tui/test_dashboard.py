@@ -475,15 +475,15 @@ async def test_choices_of_columns_that_are_no_more_are_left_aside() -> None:
 
 
 async def test_keys_of_the_configuration_are_what_works_and_what_is_shown() -> None:
-    keys = {"view.users": "f2", "go.down": "d", "grid.down": "n", "help": "f3"}
+    keys = {"view.users": "f2", "go.down": "b", "grid.down": "n", "help": "f3"}
     async with shown_dashboard(config=UserConfig(theme="dark", keys=keys)) as (pilot, app, _):
         assert "F2 Users" in screen_text(app)
-        assert " d down" in screen_text(app)
+        assert " b down" in screen_text(app)
         await pilot.press("2", "question_mark")
         await pilot.pause()
         assert app.main_screen.location.view == "nodes"
         second = app.main_screen.grid.shown_rows[1].name
-        await pilot.press("n", "d")
+        await pilot.press("n", "b")
         await until(pilot, lambda: app.main_screen.location.node == second)
         await pilot.press("f2")
         await until(pilot, lambda: app.main_screen.location.view == "users")

@@ -16,7 +16,9 @@ from slurm_share_tui.actions import JobActions
 from slurm_share_tui.app import Dashboard
 from slurm_share_tui.location import Location, Process, ViewName
 from slurm_share_tui.picture import SurveyPicture
+from slurm_share_tui.screens.alerts import AlertsScreen
 from slurm_share_tui.screens.columns import ColumnsScreen
+from slurm_share_tui.screens.export import ExportScreen
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.user_config import UserConfig
@@ -26,7 +28,7 @@ from slurm_share_tui.wire import PauseFeed, ReadNow, SetInterval
 from textual.command import CommandPalette
 from textual.pilot import Pilot
 
-VIEWS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice")
+VIEWS: tuple[ViewName, ...] = ("nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice", "queue", "job")
 REPLAY = ("replay.back", "replay.on", "replay.slower", "replay.faster", "replay.jump")
 QUITS = ("quit", "quit.now")
 
@@ -359,6 +361,24 @@ async def is_refused_in_a_demonstration(bench: Bench) -> None:
     assert len(bench.app.screen_stack) == 1
 
 
+async def describes(bench: Bench) -> None:
+    """The key goes to the page of the one job under the cursor, or says that there is none or several."""
+    screen = bench.app.main_screen
+    jobs = {one.job_id for one in screen.shown.targets() if one.job_id is not None}
+    await bench.press()
+    if len(jobs) == 1 or screen.location.view == "job":
+        await bench.holds(lambda: screen.location.view == "job")
+    else:
+        assert "put the cursor on one job" in bench.notes[0]
+        assert screen.path == bench.path
+
+
+async def has_one_source(bench: Bench) -> None:
+    """The key says that there is no other source, where none can be opened."""
+    await bench.press()
+    assert "one source only" in bench.notes[0]
+
+
 async def copies(bench: Bench) -> None:
     """The key copies the view's lines and says so, or that there is nothing."""
     lines = bench.app.main_screen.shown.copy_lines()
@@ -379,7 +399,7 @@ async def changes_theme(bench: Bench) -> None:
 
 
 TRIES: dict[str, Try] = {
-    **{f"view.{view}": goes_to(view) for view in ("nodes", "users", "jobs", "gpus", "node", "advice")},  # type: ignore[arg-type]
+    **{f"view.{view}": goes_to(view) for view in ("nodes", "users", "jobs", "gpus", "node", "advice", "queue")},  # type: ignore[arg-type]
     "go.down": goes_down,
     "go.back": goes_back,
     "grid.up": moves(3, lambda bench: min(3, bench.grid.count - 1) - 1),
@@ -409,6 +429,10 @@ TRIES: dict[str, Try] = {
     **dict.fromkeys(REPLAY, is_for_replays),
     **dict.fromkeys(("cancel", "signal", "output"), is_refused_in_a_demonstration),
     "copy": copies,
+    "describe": describes,
+    "export": opens(ExportScreen),
+    "alerts": opens(AlertsScreen),
+    "source": has_one_source,
     "theme": changes_theme,
     "help": opens(Help),
     "palette": opens(CommandPalette),
@@ -434,6 +458,8 @@ def way_to(view: ViewName, picture: SurveyPicture) -> tuple[Location, ...]:
             gpu,
             Location(view=view, node="h-1", gpu=gpu.gpu, gpu_name="GPU 0", process=one),
         )
+    if view == "job":
+        return (Location(view="jobs"), Location(view="job", user="alice", job=row.node.snapshot.jobs[0].job))
     return (Location(view=view),)
 
 
@@ -466,9 +492,9 @@ async def test_the_keys_to_leave_leave(key: str) -> None:
     left = []
     async with dashboard() as (pilot, app, _):
         app.exit = lambda *args, **words: left.append(key)  # type: ignore[method-assign]
-        for view in "123456":
+        for view in "1234567":
             await pilot.press(view, key)
-        assert len(left) == 6
+        assert len(left) == 7
 
 
 async def test_ctrl_c_leaves_whatever_is_open() -> None:

@@ -19,8 +19,8 @@ def test_every_id_is_there_once_and_no_key_does_two_things() -> None:
 
 
 def test_a_key_is_given_by_id_and_the_old_ones_are_free() -> None:
-    keys = keymap.checked({"go.down": "d,ctrl+d", "cancel": "l"})
-    assert keymap.keys_of("go.down", keys) == ("d", "ctrl+d")
+    keys = keymap.checked({"go.down": "n,ctrl+d", "cancel": "l"})
+    assert keymap.keys_of("go.down", keys) == ("n", "ctrl+d")
     assert keymap.keys_of("cancel", keys) == ("l",)
     assert keymap.keys_of("quit", keys) == ("q",)
 
@@ -35,7 +35,7 @@ def test_characters_may_be_written_as_they_are() -> None:
     [
         ({"go.dwn": "d"}, "did you mean go.down"),
         ({"cancel": "q"}, "q is assigned to cancel and to quit"),
-        ({"go.down": "d", "cancel": "d"}, "d is assigned to go.down and to cancel"),
+        ({"go.down": "n", "cancel": "n"}, "n is assigned to go.down and to cancel"),
         ({"cancel": "nokey"}, "there is no key nokey"),
         ({"cancel": "hyper5+x"}, "there is no key"),
         ({"cancel": "ctrl+"}, "there is no key"),

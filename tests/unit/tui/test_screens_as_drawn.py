@@ -35,8 +35,10 @@ from slurm_share_tui.app import Dashboard
 from slurm_share_tui.history import FigureHistory
 from slurm_share_tui.location import JobPlace, Location, Process
 from slurm_share_tui.picture import SurveyPicture
+from slurm_share_tui.screens.alerts import AlertsScreen
 from slurm_share_tui.screens.columns import ColumnsScreen
 from slurm_share_tui.screens.confirm import Confirm
+from slurm_share_tui.screens.export import ExportScreen
 from slurm_share_tui.screens.help import Help
 from slurm_share_tui.screens.trend import Trend
 from slurm_share_tui.user_config import UserConfig
@@ -45,8 +47,15 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 
 ME = DashboardUser("alice", 2001)
-VIEWS = ("nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice")
-OVER: dict[str, type[Screen[Any]]] = {"help": Help, "confirm": Confirm, "trend": Trend, "columns": ColumnsScreen}
+VIEWS = ("nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice", "queue", "job")
+OVER: dict[str, type[Screen[Any]]] = {
+    "help": Help,
+    "confirm": Confirm,
+    "trend": Trend,
+    "columns": ColumnsScreen,
+    "alerts": AlertsScreen,
+    "export": ExportScreen,
+}
 SIZES = ("80x24", "120x40", "200x50")
 THEMES = (themes.DARK, themes.MONO)
 SCENES = {"large-nodes": ("nodes", lambda: large(NOW)), "recorded-jobs": ("jobs", recorded)}
@@ -104,6 +113,8 @@ def way_to(view: str, picture: SurveyPicture) -> tuple[Location, ...]:
         view="process", node="h-2", gpu=gpu.gpu, gpu_name="GPU 0", process=Process(one.pid, one.start_ticks)
     )
     path = (Location(view="users"), of_user, of_job, node, gpu, process)
+    if view == "job":
+        return (Location(view="jobs"), Location(view="job", user=job.user, job=job.job_id, job_name=job.id))
     steps = {"node": 4, "gpu": 5, "process": 6}
     return path[: steps[view]] if view in steps else (Location(view=view),)  # type: ignore[arg-type]
 
