@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 
 from slurm_share.core.errors import SlurmShareError
+from slurm_share.core.process import Deadline
 from slurm_share.core.settings import Settings
 from slurm_share.load import client
 from slurm_share.slurm import jobs
 
 from . import life
-from .wire import JobEnd, JobLife, ReadEnd, ReadLife
+from .wire import JobEnd, JobLife, Point, ReadEnd, ReadLife
+
+PROMETHEUS_S = 15.0
+"""Longest time for the questions to Prometheus, seconds."""
+MIB = 1 << 20
 
 Read = Callable[[ReadLife], JobLife]
 
@@ -59,9 +65,37 @@ def read_life(asked: ReadLife, settings: Settings) -> JobLife:
         if points := life.points_of(usage, series):
             return JobLife(job=asked.job, points=points, by="the agents' records")
         problem = next(iter(problems), "the agents have no record of it")
+        if settings.prometheus_url and asked.began is not None:
+            if points := read_prometheus(asked, settings):
+                return JobLife(job=asked.job, points=points, by="Prometheus")
+            problem += "; Prometheus has none"
     except SlurmShareError as error:
         problem = str(error)
     return JobLife(job=asked.job, problem=problem)
+
+
+def read_prometheus(asked: ReadLife, settings: Settings) -> tuple[Point, ...]:
+    """Return a job's course as the site's Prometheus has it. Raises SlurmShareError."""
+    from slurm_share.load.sources.prometheus import PrometheusSource
+
+    source, until = PrometheusSource(settings), Deadline.after(PROMETHEUS_S)
+    begin, end = asked.began or 0.0, time.time()
+    wholes = (
+        ("cpu_used_cores", asked.cpus),
+        ("gpu_load", asked.gpus),
+        ("memory_bytes", None if asked.memory_mib is None else asked.memory_mib * MIB),
+    )
+
+    def percent(name: str, whole: int | None) -> dict[float, float | None]:
+        query = f'100 * sum(slurm_share_job_{name}{{jobid="{asked.job}"}}) / {whole}'
+        return dict(source.read_range(query, begin, end, until.left())) if whole else {}
+
+    try:
+        cpu, gpu, memory = (percent(name, whole) for name, whole in wholes)
+    finally:
+        source.close()
+    times = sorted({*cpu, *gpu, *memory})
+    return tuple(Point(at, cpu.get(at), gpu.get(at), None, memory.get(at)) for at in times)
 
 
 def read_end(asked: ReadEnd, say: Callable[[JobEnd], None]) -> None:

@@ -107,9 +107,9 @@ class JobView(NodesView):
             return None
         began, now = row.starts, picture.survey.taken
         first, end = points[0].taken, max(points[-1].taken, now)
-        title = f"since {_when(first, now)} by {by}"
+        title = f"since {_when(first, now)}, {by}"
         if began is not None and first - began > max(60.0, 0.02 * (end - began)):
-            title += f"; it began {_when(began, now)}, {span_text(first - began)} before"
+            title += f"; it began {span_text(first - began)} before"
         charts = self._charts_of(row, points[-1], is_own=self._is_own(row, picture))
         return known_charts(Shown(charts, points, end, f"job {row.id}", span_s=end - first + 1.0, title=title))
 
@@ -122,13 +122,13 @@ class JobView(NodesView):
         if not self._is_own(row, picture):
             life = self.history.life_of(row.number)
             assert life is not None
-            return life.points, life.by
+            return life.points, f"from {life.by}"
         points = self.history.points(subject, None)
         if picture.is_replay:
-            return points, "this recording"
+            return points, "from this recording"
         life = self.history.life_of(row.number)
         why = f" ({life.problem})" if life is not None and life.problem else ""
-        return points, f"this dashboard, which shows what it has seen{why}"
+        return points, f"seen by this dashboard{why}"
 
     def _charts_of(self, row: JobRow, newest: Point, *, is_own: bool) -> tuple[Chart, ...]:
         if is_own:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -50,7 +51,27 @@ class _Body(Struct, frozen=True):
     error: str = ""
 
 
+class _Range(Struct, frozen=True):
+    values: list[tuple[float, str]] = []
+
+
+class _RangeData(Struct, frozen=True):
+    result: list[_Range]
+
+
+class _RangeBody(Struct, frozen=True):
+    """As `_Body`, of a query over time."""
+
+    status: str
+    data: _RangeData | None = None
+    error: str = ""
+
+
 _decoder = msgspec.json.Decoder(_Body)
+_range_decoder = msgspec.json.Decoder(_RangeBody)
+Body = TypeVar("Body", _Body, _RangeBody)
+POINTS_MOST = 720
+"""Most points of an answer over time, more than a plot has columns."""
 
 
 class PrometheusSource(Source):
@@ -139,15 +160,36 @@ class PrometheusSource(Source):
         if self._opened is not None:
             self._opened.close()
 
+    def read_range(
+        self, query: str, begin: float, end: float, timeout_s: float
+    ) -> tuple[tuple[float, float | None], ...]:
+        """Return the values of a query with one result over time: (Unix time, value), oldest first; at most
+        POINTS_MOST. Empty: there are none. Raises the errors of `read`."""
+        step_s = max(15.0, (end - begin) / POINTS_MOST)
+        data = {"query": query, "start": f"{begin:.3f}", "end": f"{end:.3f}", "step": f"{step_s:.3f}"}
+        body = self._ask("query_range", data, timeout_s, _range_decoder)
+        found = [] if body.data is None or not body.data.result else body.data.result[0].values
+        try:
+            return tuple((at, None if math.isnan(value := float(text)) else value) for at, text in found)
+        except ValueError as error:
+            raise SlurmShareError(f"Prometheus at {self._url} answers with no number ({shown(str(error))})") from error
+
     def _query(self, query: str, timeout_s: float) -> Sequence[metrics.PrometheusSeries]:
+        body = self._ask("query", {"query": query}, timeout_s, _decoder)
+        return () if body.data is None else body.data.result
+
+    def _ask(
+        self, path: str, data_sent: Mapping[str, str], timeout_s: float, decoder: msgspec.json.Decoder[Body]
+    ) -> Body:
+        """Return the body of an answer that has data. Raises UsageError and SlurmShareError with a way out."""
         import httpx
 
         until, data = Deadline.after(timeout_s), bytearray()
         try:
             with self._client().stream(
                 "POST",
-                f"{self._url}/api/v1/query",
-                data={"query": query, "timeout": f"{max(1, round(1000 * timeout_s))}ms"},
+                f"{self._url}/api/v1/{path}",
+                data={**data_sent, "timeout": f"{max(1, round(1000 * timeout_s))}ms"},
                 timeout=timeout_s,
             ) as answer:
                 for part in answer.iter_bytes():
@@ -178,14 +220,14 @@ class PrometheusSource(Source):
                 "prometheus_token_file to a file with its token, or with USER:PASSWORD"
             )
         try:
-            body = _decoder.decode(data)
+            body = decoder.decode(data)
         except text_files.NOT_JSON as error:
             raise SlurmShareError(
                 f"what answers at {self._url} is no Prometheus (HTTP {answer.status_code}); check prometheus_url"
             ) from error
         if body.data is None:
             raise SlurmShareError(f"Prometheus at {self._url} does not answer the query: {shown(body.error, 300)}")
-        return body.data.result
+        return body
 
     def _last_seen(self, nodes: Sequence[str], timeout_s: float) -> Mapping[str, metrics.PrometheusSeries]:
         """Return when each of these nodes was last sampled, within the last week."""

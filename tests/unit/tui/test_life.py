@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from slurm_share_tui.feed_life import read_life
 from slurm_share_tui.life import points_of
+from slurm_share_tui.wire import Point, ReadLife
 
+from slurm_share.core.settings import Settings
+from slurm_share.load.sources.prometheus import PrometheusSource
 from slurm_share.usage.records import GpuSeries, GpuUse, JobUse, UseSeries
 
 
@@ -52,3 +56,24 @@ def test_series_of_different_intervals_share_points(every: float) -> None:
         [use("n1", cpus=1), use("n2", cpus=1)], [series("n1", [100.0, 110.0], cpu_cores=[1.0, 1.0]), coarse]
     )
     assert all(point.cpu_load_percent == 100.0 for point in found)
+
+
+def test_without_an_agent_prometheus_is_asked_and_what_neither_knows_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def read_range(self, query: str, begin: float, end: float, timeout_s: float):
+        asked.append(query)
+        return ((begin, 50.0),) if "cpu" in query else ()
+
+    monkeypatch.setattr(PrometheusSource, "read_range", read_range)
+    settings = Settings(agent_socket="/nowhere/agent.sock", prometheus_url="http://127.0.0.1:1")
+    found = read_life(ReadLife(job=7, began=100.0, cpus=4, memory_mib=1), settings)
+    assert (found.by, found.points) == ("Prometheus", (Point(100.0, 50.0),))
+    assert asked == [
+        '100 * sum(slurm_share_job_cpu_used_cores{jobid="7"}) / 4',
+        '100 * sum(slurm_share_job_memory_bytes{jobid="7"}) / 1048576',
+    ]
+    none = read_life(ReadLife(job=7, began=100.0), settings)
+    assert none.points == ()
+    assert none.problem.endswith("Prometheus has none")
+    assert "/nowhere/agent.sock" in read_life(ReadLife(job=7), Settings(agent_socket="/nowhere/agent.sock")).problem

@@ -260,3 +260,14 @@ def test_a_server_with_a_certificate_of_the_sites_ca_is_asked_by_tls(server, tmp
     assert server.asked == []
     with pytest.raises(UsageError, match=r"/gone.pem: cannot be read: .*prometheus_ca in config.toml"):
         read("localhost", "/gone.pem")
+
+
+def test_values_over_time_are_read_with_few_points_and_nan_is_not_known(server, source):
+    server.body = b'{"status":"success","data":{"result":[{"metric":{},"values":[[100,"1.5"],[115,"NaN"],[130,"2"]]}]}}'
+    assert source.read_range("sum(a)", 100.0, 130.0, 5.0) == ((100.0, 1.5), (115.0, None), (130.0, 2.0))
+    assert server.asked[0][:2] == ("/api/v1/query_range", "sum(a)")
+    server.body = b'{"status":"success","data":{"result":[]}}'
+    assert source.read_range("sum(a)", 100.0, 130.0, 5.0) == ()
+    server.body = b'{"status":"success","data":{"result":[{"values":[[100,"x"]]}]}}'
+    with pytest.raises(SlurmShareError, match="no number"):
+        source.read_range("sum(a)", 100.0, 130.0, 5.0)
