@@ -205,7 +205,7 @@ def crumb_text(location: Location, before: Location | None = None) -> str:
 class AlertLine(Line):
     """The banner of alerts: the newest, how many there are, and the key of their list. Hidden while there are none."""
 
-    DEFAULT_CSS = "AlertLine { display: none; }"
+    DEFAULT_CSS = "AlertLine { display: none; } AlertLine.-some { display: block; }"
     texts: tuple[str, ...] = ()
     key = ""
 
@@ -213,7 +213,7 @@ class AlertLine(Line):
         """Show these alerts, the newest first. `key`: that opens their list, as text."""
         if (texts, key) != (self.texts, self.key):
             self.texts, self.key = texts, key
-            self.display = bool(texts)
+            self.set_class(bool(texts), "-some")
             self.refresh()
 
     def lay_out(self, width: int) -> Sequence[TextPiece]:
