@@ -33,7 +33,7 @@ KEPT_S = 900.0
 """Seconds for which an ended job may go on: between two steps of an allocation nothing of it is on the node."""
 MOST_TASKS = 512
 """Most tasks of a job's record; the first ones are kept."""
-MOST_ENDED = 256
+MOST_ENDED = 64
 """Most ended jobs that may go on."""
 ENDED_AWAY = "the agent was away when the job ended; it was last seen at this time"
 ENDED_WITH_NODE = "the node was booted; the job was last seen at this time"
