@@ -198,6 +198,8 @@ def play_agents(cluster: Cluster, count: int, recorded: str) -> None:
     for name, text in (("many_agents.py", here), ("recorded.json", recorded)):
         cluster.exec("login", ["bash", "-c", f"cat >/tmp/{name}"], input=text, check=True)
     cluster.exec("login", ["bash", "-c", "echo nameserver 127.0.0.1 >/etc/resolv.conf"], check=True)
+    cluster.exec("login", ["pkill", "-u", "slurm-share"])  # the agent there, which has the port
+    wait_for(cluster, "login", "! pgrep -u slurm-share", "the end of the agent on login")
     play = f"setsid -f {PYTHON} /tmp/many_agents.py {count} /tmp/recorded.json {TOKEN} >/tmp/out 2>&1"
     cluster.exec("login", ["bash", "-c", play], check=True)
     wait_for(cluster, "login", "grep -x serving /tmp/out", "the many agents")

@@ -20,6 +20,8 @@ if TYPE_CHECKING:  # loads the driver's library
 
 STORE_S = 60.0
 """Seconds between two writes of running jobs. A SIGKILL loses no more."""
+FIRST_STORE_S = 10.0
+"""Seconds after which a new agent writes them first: one that is killed again and again loses no job's beginning."""
 
 
 class UseKeeper:
@@ -30,7 +32,7 @@ class UseKeeper:
         self._held = held
         self._lock = threading.Lock()
         self._use: NodeUse | None = None
-        self._stored = time.monotonic()
+        self._stored = time.monotonic() - STORE_S + FIRST_STORE_S
         self._said = ""
 
     def add(self, sampler: NodeSampler, snapshot: Snapshot, ledger: Mapping[int, LedgerJob]) -> Snapshot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import socket
@@ -15,10 +16,15 @@ from certificates import Authority, openssl
 
 from slurm_share.core.errors import StateError, UsageError
 from slurm_share.core.settings import Settings
-from slurm_share.load.agent import http_server, tls
+from slurm_share.load.agent import http_server, tls, usage_answers, use_keeper
+from slurm_share.load.agent.callers import Caller
+from slurm_share.load.agent.client import Question, UsageReply
 from slurm_share.load.agent.http_client import NO_TLS, WANTS_CERTIFICATE, WANTS_TLS
+from slurm_share.load.rules.job_use import JobRecord
 from slurm_share.load.sources.agents import AgentsSource
 from slurm_share.load.sources.base import SourceRequest
+from slurm_share.slurm.records import SlurmNode
+from slurm_share.usage import JobUse, UseSeries
 
 SHOWN = {"authorization": f"Bearer {TOKEN}"}
 
@@ -282,3 +288,31 @@ def test_the_key_is_not_the_callers_to_read(site, tmp_path, monkeypatch):
     names = {"agents_ca": site.ca, **{f"agents_{end}": site.folder / f"operator.{ext}" for end, ext in _ENDS}}
     with pytest.raises(UsageError, match=r"operator.key: cannot be read: Permission denied"):
         tls.caller_context(Settings(**{name: str(file) for name, file in names.items()}))
+
+
+def test_an_agent_asks_another_about_a_job_by_tls_only(site, stranger, tmp_path, monkeypatch):
+    """Of a port on which users may listen, too; a server without the site's certificate gets no token."""
+    use = JobUse(job=7, uid=2001, node="n1")
+    record = JobRecord(use, UseSeries(job=7, uid=2001, node="n1", every_s=5.0))
+    monkeypatch.setattr(use_keeper.UseKeeper, "records", lambda _self, _job: [record])
+    facts = {"cpus": 1, "cpus_allocated": 0, "memory_mib": 1, "memory_allocated_mib": 0, "gpus": 0, "gpus_allocated": 0}
+    known = (SlurmNode(name="n1", address="127.0.0.1", states=("IDLE",), **facts),)
+    monkeypatch.setattr(usage_answers, "read_nodes", lambda timeout_s: known)
+
+    async def ask(port: int, authority: Authority, uid: int) -> UsageReply:
+        settings = Settings(
+            agents_port=port, agent_token_file=str(tmp_path / "token"), agents_ca=str(authority.ca), usage_folder=""
+        )
+        answers = usage_answers.UsageAnswers(lambda _job: [], lambda: "login", settings)
+        try:
+            return await answers.of_caller(Caller(uid, "alice", False), Question(usage=7, nodes=("n1",)))
+        finally:
+            answers.close()
+
+    with serving(tmp_path, site) as agent:
+        first_sample(agent, caller(site))
+        port = agent.http_server.port
+        assert asyncio.run(ask(port, site, 2001)).usage == (use,)
+        assert asyncio.run(ask(port, site, 2002)).usage == ()
+        (problem,) = asyncio.run(ask(port, stranger, 2001)).problems
+        assert problem.startswith("n1: certificate refused")
