@@ -2,6 +2,7 @@
 # Makes a release from the newest commit: version and CHANGELOG, wheel, sdist, .deb, .rpm, the plugin's objects and the
 # text of the tag, all below build/release/. It works in a tree of its own, pushes nothing and sets no tag.
 set -euo pipefail
+caller=$PWD
 cd "$(dirname "$0")/.."
 usage="usage: packaging/release.sh [--dry-run] [--out DIR] [--sign KEY] VERSION
 
@@ -24,7 +25,7 @@ while [ $# -gt 0 ]; do
 	--dry-run) dry=yes ;;
 	--out | --sign)
 		[ -n "${2:-}" ] || fail "$1 needs a value; see --help"
-		[ "$1" = --out ] && out=$2 || sign=$2
+		if [ "$1" = --out ]; then out=$(cd "$caller" && realpath -m -- "$2"); else sign=$2; fi
 		shift
 		;;
 	-*) fail "there is no option $1; see --help" ;;
@@ -42,7 +43,7 @@ last=$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # All problems at once, before minutes of work
 problems=()
-commit=$(git rev-parse --verify --quiet HEAD) || fail "$PWD is no git checkout"
+commit=$(git rev-parse --verify --quiet HEAD 2>/dev/null) || fail "$PWD is no git checkout"
 changed=$(git status --porcelain)
 [ -z "$changed" ] || problems+=("the tree has changes; commit or remove them: $(head -n 3 <<<"$changed" | cut -c4- | paste -sd' ')")
 if git rev-parse --verify --quiet "refs/tags/$tag" >/dev/null; then
@@ -59,6 +60,9 @@ case $heading in
 esac
 changes=$(awk '/^## /{n++; next} n==1' packaging/CHANGELOG.md)
 [ -n "${changes//[[:space:]]/}" ] || problems+=("packaging/CHANGELOG.md says nothing about $version")
+[ ! -e "$out" ] || [ -d "$out" ] || problems+=("$out is not a folder")
+[ ! -d "$out" ] || [ -z "$(ls -A "$out")" ] ||
+	problems+=("$out is not empty: remove what another release has left there, or name another folder with --out")
 if [ -n "$sign" ]; then
 	gpg --batch --list-secret-keys -- "$sign" >/dev/null 2>&1 || problems+=("gpg has no secret key '$sign' here")
 fi
@@ -84,7 +88,6 @@ python=$PWD/.venv/bin/python
 umask 022
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
-[ -z "$(ls -A "$out")" ] || fail "$out is not empty: remove what another release has left there, or name another folder with --out"
 work=$(mktemp -d)
 tree=$work/tree
 trap 'git worktree remove --force "$tree" 2>/dev/null || true; rm -rf "$work"; git worktree prune' EXIT

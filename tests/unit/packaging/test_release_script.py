@@ -67,7 +67,7 @@ def test_all_problems_are_named_at_once(tree: Path) -> None:
     changelog(tree, "# Changes\n\n## 0.0.9 (not released)\n\n## 0.0.8 (2026-01-02)\n\n- Old.\n")
     git(tree, "tag", "v0.0.1")
     (tree / "left").touch()
-    done = release(tree, "--dry-run", "0.0.1")
+    done = release(tree, "--dry-run", f"--out={tree}", "0.0.1")
     assert done.returncode == 1
     assert [line.removeprefix("packaging/release.sh: ") for line in done.stderr.splitlines()] == [
         "the tree has changes; commit or remove them: left",
@@ -76,6 +76,7 @@ def test_all_problems_are_named_at_once(tree: Path) -> None:
         "packaging/CHANGELOG.md begins with '## 0.0.9 (not released)'; its first section has to be "
         "'## 0.0.1 (not released)'",
         "packaging/CHANGELOG.md says nothing about 0.0.1",
+        f"{tree} is not empty: remove what another release has left there, or name another folder with --out",
     ]
 
 
