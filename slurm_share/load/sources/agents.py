@@ -16,7 +16,8 @@ from ..snapshot import Snapshot, SourceName
 from .base import Source, SourceAnswer, SourceRequest
 
 MANY = 5000
-"""Nodes from which Prometheus is the source to use: one question to one server instead of a connection to each node."""
+"""Nodes from which Prometheus is the source to use with TLS: a handshake takes 1.3 ms of CPU, a call in clear text
+0.1."""
 
 
 class AgentsSource(Source):
@@ -27,7 +28,9 @@ class AgentsSource(Source):
     def __init__(self, settings: Settings) -> None:
         self._port = settings.agents_port
         token = read_operators_token(settings.agent_token_file, "agent_token_file")
-        self._caller = AgentsCaller(self._port, token, tls.caller_context(settings))
+        context = tls.caller_context(settings)
+        self._is_tls = context is not None
+        self._caller = AgentsCaller(self._port, token, context)
 
     def read(self, asked: SourceRequest, timeout_s: float) -> SourceAnswer:
         """Return the snapshots of the nodes that answer within `timeout_s`, and why the others are silent."""
@@ -45,8 +48,8 @@ class AgentsSource(Source):
                 f"{counted(wrong, 'agent')} refused the token; agent_token_file must be the same there and here"
             )
         notes += [note for why, note in _NOTES.items() if why in silent.values()]
-        if len(asked.nodes) >= MANY:
-            notes.append(f"{len(asked.nodes)} agents were asked; from {MANY} nodes on use --source prometheus")
+        if self._is_tls and len(asked.nodes) >= MANY:
+            notes.append(f"{len(asked.nodes)} agents were asked by TLS; from {MANY} nodes on use --source prometheus")
         if asked.nodes and all(why == REFUSED for why in silent.values()) and not found:
             notes.append(
                 f"no agent answers on port {self._port} of any node; start slurm-share-agent.service there and set "

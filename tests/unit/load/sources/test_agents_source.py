@@ -139,10 +139,12 @@ def test_more_nodes_than_connections(source, monkeypatch):
     assert source.read(SourceRequest(nodes=()), 5.0).snapshots == {}
 
 
-def test_for_very_many_nodes_it_names_the_source_for_them(source, monkeypatch):
+def test_for_very_many_nodes_by_tls_it_names_the_source_for_them(source, monkeypatch):
     monkeypatch.setattr(agents, "MANY", 2)
+    assert source.read(SourceRequest(nodes=("n1", "n2")), 5.0).notes == []
+    source._is_tls = True
     (note,) = source.read(SourceRequest(nodes=("n1", "n2")), 5.0).notes
-    assert note == "2 agents were asked; from 2 nodes on use --source prometheus"
+    assert note == "2 agents were asked by TLS; from 2 nodes on use --source prometheus"
 
 
 def test_an_answer_in_parts_and_one_that_is_longer_than_it_says_are_whole(source):
