@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
+import resource
 import sys
 import threading
 import time
@@ -83,6 +84,8 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     glyphs.choose(config.ascii, {"TERM": "xterm-256color", "LC_ALL": "C.UTF-8"}, "utf-8")
     assert wanted.browser is not None
     may_act = wanted.browser.allow_actions
+    if not may_act:
+        write_no_files()
     remembered, _ = read_remembered(memory_file())
     app = Dashboard(
         feed, commands=JobActions(), config=config, readonly=wanted.readonly or not may_act,
@@ -94,6 +97,12 @@ def _show(feed: Feed, wanted: Options, config: UserConfig) -> int:
     app.run()
     terminal_main.raise_if_over(feed)
     return app.return_code or names.EXIT_OK
+
+
+def write_no_files() -> None:
+    """Let the kernel refuse every write into a file, whatever key asks for it; pipes are no files (RLIMIT_FSIZE of
+    getrlimit(2), EFBIG)."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
 
 
 def read_keys() -> None:

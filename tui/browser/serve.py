@@ -70,9 +70,13 @@ async def _serve(
         return f"{place.public_url or shown}{place.entry}?token={known.link}"
 
     def linked(remote: str) -> None:
-        say(f"a browser has logged in{f' from {remote}' if remote else ''}; the next link is in {link_file.file}")
-        with contextlib.suppress(UsageError):
+        where = f" from {remote}" if remote else ""
+        try:
             link_file.write(link())
+        except UsageError as error:
+            say(f"a browser has logged in{where}; there is no link for another one: {error}")
+        else:
+            say(f"a browser has logged in{where}; the next link is in {link_file.file}")
 
     if known.link:
         link_file.write(link())

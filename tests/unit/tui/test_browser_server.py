@@ -6,6 +6,7 @@ import asyncio
 import http.client
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -204,6 +205,8 @@ def test_a_dashboard_lives_as_long_as_its_websocket(served, login):
             (pid,) = served.children()
             below = descendants(pid)
             assert below  # its feed process
+            limits = Path(f"/proc/{pid}/limits").read_text()
+            assert re.search(r"Max file size +0 +0 ", limits)  # read-only
             await first.send_str(json.dumps(["resize", {"width": 10**9, "height": "x"}]))
             await first.send_str(json.dumps(["stdin", "?"]))
             async with asyncio.timeout(PATIENCE_S):
@@ -358,10 +361,11 @@ def test_a_dashboard_in_a_browser_is_read_only_unless_asked(monkeypatch, words, 
     monkeypatch.setattr("slurm_share_tui.app.Dashboard", dashboard)
     monkeypatch.setattr(child, "Feed", lambda _origin: type("Feed", (), {"start": int, "close": int})())
     monkeypatch.setattr(child, "read_keys", lambda: None)
+    monkeypatch.setattr(child, "write_no_files", lambda: made.update(limited=True))
     with pytest.raises(Stop):
         child.main(["--serve", "--demo", *words])
     assert made["readonly"] is readonly
-    assert (made["memory"].file is not None) is writes
+    assert (made["memory"].file is not None, "limited" not in made) == (writes, writes)
 
 
 def test_the_environment_of_a_dashboard_is_that_of_a_browser():
