@@ -146,8 +146,7 @@ class _Addresses:
         self._port = port
         self._loop = asyncio.get_running_loop()
         self._wanted: queue.SimpleQueue[tuple[str, asyncio.Future[list[Any]]] | None] = queue.SimpleQueue()
-        for _ in range(_RESOLVERS):
-            threading.Thread(target=self._work, name="addresses", daemon=True).start()
+        self._threads = 0
 
     def literal(self, host: str) -> list[Any] | None:
         """Return the address that a host's name is, as `of` does; None: it is none, and has to be looked up."""
@@ -162,11 +161,14 @@ class _Addresses:
         """Return the addresses of a host as socket.getaddrinfo does. Raises socket.gaierror, UnicodeError."""
         future: asyncio.Future[list[Any]] = self._loop.create_future()
         self._wanted.put((host, future))
+        if self._threads < _RESOLVERS:
+            self._threads += 1
+            threading.Thread(target=self._work, name="addresses", daemon=True).start()
         return await future
 
     def close(self) -> None:
         """End the threads, except those that wait for an answer."""
-        for _ in range(_RESOLVERS):
+        for _ in range(self._threads):
             self._wanted.put(None)
 
     def _work(self) -> None:

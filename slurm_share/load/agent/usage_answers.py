@@ -29,6 +29,8 @@ OTHERS_S = 8.0
 """The longest time for other nodes; less than USAGE_S of the client."""
 MOST_AT_ONCE, MOST_EACH = 16, 4
 """Most questions about jobs at the same time, of all users and of one."""
+MOST_CALLS = 4
+"""Most questions for which other nodes are asked at the same time, each with some threads; further ones wait."""
 NODES_KEPT_S = 300.0
 """How long Slurm's list of nodes is used."""
 NODES_AGAIN_S = 30.0
@@ -57,6 +59,7 @@ class UsageAnswers:
         """Slurm's nodes and their addresses."""
         self._nodes_at = float("-inf")
         self._nodes_lock = asyncio.Lock()
+        self._calls = asyncio.Semaphore(MOST_CALLS)
 
     def close(self) -> None:
         """Stop the threads."""
@@ -116,7 +119,8 @@ class UsageAnswers:
             return [UsageReply(problems=tuple(f"{node}: this host's agent cannot ask it: {error}" for node in nodes))]
         asked = [node for node in nodes if node in known]
         problems = [f"{node}: Slurm has no such node" for node in nodes if node not in known]
-        found, silent = await caller.ask(asked, known, f"{TARGET}{job}", OTHERS_S, partial(_take, job))
+        async with self._calls:
+            found, silent = await caller.ask(asked, known, f"{TARGET}{job}", OTHERS_S, partial(_take, job))
         problems += [f"{node}: {_WHYS.get(why, why)}" for node, why in silent.items()]
         return [*found.values(), UsageReply(problems=tuple(problems))]
 
