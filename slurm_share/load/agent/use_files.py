@@ -90,13 +90,13 @@ class UseFiles:
                 self._folder = None
         if self._folder is not None:
             node = self._stored(self._folder / NODE_FILE, StoredNode) or node
-            with contextlib.suppress(OSError):
-                for file in sorted((self._folder / RUNNING).iterdir()):
-                    found = self._stored(file, StoredJob) if file.suffix == ".json" else None
-                    if found is not None:
-                        jobs.append(found)
-                    else:
-                        file.unlink(missing_ok=True)
+            for file in sorted((self._folder / RUNNING).glob("*.json")):
+                found = self._stored(file, StoredJob)
+                if found is not None:
+                    jobs.append(found)
+                else:
+                    with contextlib.suppress(OSError):
+                        file.unlink()
         self._thread.start()
         return jobs, node
 
