@@ -239,9 +239,10 @@ def _energy(report: JobReport, charged: Sequence[EnergyUse]) -> tuple[float | No
 
 def _device(uses: Sequence[JobUse]) -> float | None:
     """Return the energy of the job's GPUs, by the source that charged the job."""
-    return total(
-        one for use in uses for one in ([other.total_j for other in use.others] or [gpu.device_j for gpu in use.gpus])
-    )
+    found: list[float | None] = []
+    for use in uses:
+        found += [one.total_j for one in use.others] if use.others else [one.device_j for one in use.gpus]
+    return total(found)
 
 
 def _reasons(report: JobReport, gpus: Sequence[GpuUse]) -> Reasons:
