@@ -156,6 +156,7 @@ def test_nothing_is_written_where_the_user_does_not_want_it(tmp_path: Path) -> N
 def test_the_place_of_an_ended_task_is_not_taken_beside_one_that_its_kind_harms(
     node: SpeedNode, is_refused: bool
 ) -> None:
+    node.speeds.note_alone(key("a"), A100, rate(10.0))  # else a decision would be needed for other reasons
     node.start(0.0, t1="a", t2="b")
     node.board.add(TaskAsk(task=3, gpu_mem_mib=4000, key=key("a")), 0.1)
     if is_refused:
