@@ -60,7 +60,8 @@ def test_every_text_of_users_is_escaped() -> None:
     tasks = (cases.task(0, outcome=EVIL), cases.task(1))
     gpus = (cases.gpu(0, name=EVIL), cases.gpu(1))
     found = written(
-        cases.report(title=EVIL, run=EVIL, starts=(job,), tasks=tasks, uses=(cases.use(gpus=gpus),), problems=(EVIL,))
+        cases.report(title=EVIL, run=EVIL, starts=(job,), tasks=tasks, uses=(cases.use(gpus=gpus),), problems=(EVIL,)),
+        cases.report(starts=(job,)),
     )
     parsed = Balance()
     parsed.feed(found)
