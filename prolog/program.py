@@ -41,6 +41,9 @@ def _be_program(main: Callable[[], int]) -> NoReturn:
     if sys.argv[1:2] == [hook.AFTER_ARGUMENT]:
         import importlib
 
+        from .helper import leave_slurmds_cgroup
+
+        leave_slurmds_cgroup()
         # By name: it asks Slurm, the agent and slurmdbd, which no hook does.
         importlib.import_module("slurm_share.report.after_end").program(sys.argv[2:])
     hook.begin()

@@ -57,6 +57,8 @@ SETTLE_S = (1.5, 4.0)
 before this one wrote it, and written it after."""
 STAGGER_S = 0.25
 """Seconds between the first writings of two neighbouring nodes of a job."""
+STALE_S = 3600.0
+"""Age of a note, in seconds, from which on slurmctld is asked whether its job is still there."""
 PENDING_MOST = 50
 """Most records of earlier jobs that are published again by one process."""
 _PENDING = ".unpublished-"
@@ -137,6 +139,7 @@ class AfterEnd:
             self.settle(later)
             self.publish_pending()
         self.prune()
+        self.drop_stale(noted.node)
 
     # ---- 1, 2: the node's own file ----
 
@@ -198,6 +201,28 @@ class AfterEnd:
             left -= size
             if left < 0 or changed < oldest:
                 Path(path).unlink(missing_ok=True)
+
+    def drop_stale(self, node: str) -> None:
+        """Remove notes of jobs that slurmctld does not have on this node any more: their Epilog was killed. Another job
+        would take them for neighbours on its GPU."""
+        folder, old = note.folder_of(self.paths.root), []
+        try:
+            for one in os.scandir(folder):
+                if numbers.whole(one.name) is not None and time.time() - one.stat().st_mtime > STALE_S:
+                    old.append(one.name)
+        except OSError:
+            return
+        if not old:
+            return
+        done = slurm_commands.run(
+            self.environ, "squeue", "-h", "-t", "all", "-o", "%A", "-w", node, timeout_s=COMMAND_S
+        )
+        if done is None or done.code != 0:
+            return
+        here = set(done.stdout.split())
+        for job in old:
+            if job not in here:
+                note.remove(int(job), self.paths.root)
 
     # ---- 3: slurmdbd ----
 

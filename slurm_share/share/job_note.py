@@ -31,7 +31,7 @@ def begin_share(job: JobContext, plan: Plan, paths: Paths, settings: Settings, *
 def begin_ordinary(environ: Mapping[str, str], paths: Paths, settings: Settings) -> None:
     """Note the GPUs of a job that does not share. Raises HookEnvError for an environment that is not slurmd's.
 
-    Of a job with gres/shard others may have the rest of its GPU.
+    Of a job with gres/shard others may have the rest of its GPU, and slurmd does not tell which jobs these are.
     """
     job = hook_env.read(environ, option.parse)
     if job.share is not None or not job.granted:
@@ -42,7 +42,7 @@ def begin_ordinary(environ: Mapping[str, str], paths: Paths, settings: Settings)
         hook.report(WHO, f"job {job.job_id}: {error}: what it uses of its GPUs is not recorded")
         return
     gpus = tuple(_noted(gpu, None) for gpu in found if gpu.problem is None)
-    _begin(_note(job, gpus, is_part="SLURM_JOB_SHARDS" in environ), paths, settings)
+    _begin(_note(job, gpus, is_part=True), paths, settings)
 
 
 def _note(

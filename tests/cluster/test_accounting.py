@@ -4,6 +4,8 @@ slurmrestd and scrontab, with those of docs/users.md.
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 import re
 from collections import defaultdict
@@ -14,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tool_packages
 from clusters import by_release, cluster_of
 from hooked import Node, completed, output_of, rewritten, until
 
 from localcluster import Cluster
 from localcluster.paths import CHECKOUT
 from slurm_share.share import without_plugin
+from slurm_share.usage import comment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.weekly, pytest.mark.weekly]
 
@@ -184,6 +188,42 @@ def test_the_documents_query_sums_by_user_and_share(accounted: Cluster) -> None:
     said = accounted.exec("ctl", ["bash", "-c", QUERY], check=True).stdout
     found = {" ".join(words[:2]): [int(words[2]), float(words[3])] for words in map(str.split, said.splitlines())}
     assert found == {who: pytest.approx(row, rel=1e-4) for who, row in wanted.items()}
+
+
+def test_a_record_of_use_stays_beside_jobstats_summary_and_reportseff_reads_the_job(accounted: Cluster) -> None:
+    """Whoever writes first. jobstats writes AdminComment, the record is in SystemComment, behind what is there."""
+    job = overwritten(accounted, "share-gpu=2")
+    argv = ["sacct", "-Xn", "-P", "-o", "AdminComment,SystemComment", "-j", str(job)]
+    found: list[str] = []
+
+    def is_there() -> bool:
+        found[:] = accounted.exec("ctl", argv, check=True).stdout.strip().split("|")
+        return found[-1].startswith("slurm-share-use:1:")
+
+    until(is_there, f"the record of job {job}")
+    assert found[0] == "JS1:H4sIAAAA"
+    (use,) = comment.decode(found[1]).uses
+    assert (use.job, use.share) == (job, 2)
+    summary = {
+        "gpus": 1,
+        "total_time": 2,
+        "nodes": {
+            "n2": {
+                "cpus": 1, "total_time": 1.0, "used_memory": 2**20, "total_memory": 2**29,
+                "gpu_utilization": {"0": 85.0}, "gpu_used_memory": {"0": 2**30}, "gpu_total_memory": {"0": 80 * 2**30},
+            }
+        },
+    }  # fmt: skip
+    packed = base64.b64encode(gzip.compress(json.dumps(summary).encode())).decode()
+    change = ["sacctmgr", "-i", "update", "job", "where", f"jobid={job}", "set", f"AdminComment=JS1:{packed}"]
+    accounted.exec("ctl", change, check=True)
+    plain = accounted.sbatch("alice", "true", "-w", "n2", "--share-gpu=2")
+    ended(accounted, plain)
+    line = tool_packages.give_or_skip(accounted, "alice", "reportseff")
+    run = f"{line}; python3 -c 'from reportseff.console import main; main()' --no-color {job} {plain}"
+    said = accounted.as_user("alice", ["bash", "-c", run], check=True).stdout
+    assert re.search(rf"{job} +COMPLETED .* 85\.0%", said)
+    assert re.search(rf"{plain} +COMPLETED ", said)
 
 
 # ---- programs that do not read #SBATCH lines -------------------------------------------------------------------------

@@ -15,7 +15,9 @@ from clusters import cluster_of
 from hooked import until
 
 from localcluster import Cluster
+from localcluster.paths import CHECKOUT
 from localcluster.records import CURRENT
+from slurm_share.usage import JobUse, comment
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("report")]
 
@@ -131,6 +133,34 @@ def test_an_array_has_a_line_for_each_element_and_the_sums(scene: Scene) -> None
     assert all(re.search(rf"^  {scene.array}_{n}  COMPLETED", text, re.MULTILINE) for n in (1, 2, 3))
     one = scene.report(f"{scene.array}_2")
     assert [start["id"] for start in one["starts"]] == [f"{scene.array}_2"]
+
+
+def test_after_its_end_a_share_is_in_slurmdbd_and_on_its_node_for_its_user_alone(scene: Scene) -> None:
+    """The example of accounting.md."""
+    assert "\n    sacct -X -n -P -o SystemComment -j 4711\n" in (CHECKOUT / "packaging/docs/accounting.md").read_text()
+    argv = ["sacct", "-X", "-n", "-P", "-o", "SystemComment", "-j", str(scene.hog)]
+    found: list[JobUse] = []
+
+    def is_there() -> bool:
+        text = scene.cluster.as_user("alice", argv, check=True).stdout.strip()
+        found[:] = comment.decode(text).uses
+        return bool(found)
+
+    until(is_there, f"the record of job {scene.hog} in slurmdbd")
+    (use,) = found
+    assert (use.job, use.node, use.share, len(use.gpus)) == (scene.hog, "n1", 2, 2)
+    for gpu in use.gpus:
+        assert gpu.energy is not None
+        assert gpu.energy.joules == gpu.device_j
+        assert (gpu.energy.rule, gpu.was_shared, gpu.simulated) == ("counter", False, True)
+    file = f"/var/lib/slurm-share/usage/use-{scene.hog}.json"
+    read = {user: scene.cluster.exec("n1", ["runuser", "-u", user, "--", "cat", file]) for user in ("alice", "bob")}
+    assert f'"job":{scene.hog},' in read["alice"].stdout
+    assert "Permission denied" in read["bob"].stderr
+    log = (scene.cluster.root("n1") / "var/log/slurm-share.log").read_text()
+    assert " record: " not in log
+    states = scene.cluster.status().nodes
+    assert not [node for node, state in states.items() if "drain" in state]
 
 
 def test_a_job_that_failed_and_what_is_refused(scene: Scene) -> None:

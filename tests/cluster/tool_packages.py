@@ -27,6 +27,7 @@ TOOLS = {
     "snakemake": ["snakemake==9.27.1", "snakemake-executor-plugin-slurm==2.8.0", "cloudpickle==3.1.3"],
     "parsl": ["parsl==2026.10.26"],
     "dask": ["dask-jobqueue==0.9.0"],
+    "reportseff": ["reportseff==2.10.3", "click==8.5.1"],
     "optuna": ["optuna==5.0.0", "cloudpickle==3.1.3"],
     "scikit-learn": ["scikit-learn", "joblib==1.6.0", "cloudpickle==3.1.3"],
 }

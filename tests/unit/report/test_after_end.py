@@ -37,7 +37,7 @@ class Site:
         self.settings = Settings(agent_socket=str(root / "none"))
         self.names = {"7": "7"}
         self.comments, self.tres, self.asked, self.said, self.printed = {}, {}, [], [], []
-        self.is_down = False
+        self.is_down, self.queue = False, ""
         self.paths.root.mkdir()
         monkeypatch.setattr(after_end.hook, "report", lambda _who, text: self.said.append(text))
         monkeypatch.setattr(after_end.time, "sleep", lambda _s: None)
@@ -53,6 +53,8 @@ class Site:
     def _run(self, _environ, name, *words, timeout_s=0):
         if self.is_down:
             return None
+        if name == "squeue":
+            return Finished(0, self.queue, "")
         if name == "sacctmgr":
             job, change = words[4].removeprefix("jobid="), words[6]
             field, _, value = change.partition("=")
@@ -174,6 +176,17 @@ def test_a_new_start_of_the_job_keeps_its_note(site):
     site.work(replace(NOTE, ended=None))
     assert (folder / "7").exists()
     assert not site.folder.exists()
+
+
+def test_the_note_of_a_job_whose_epilog_was_killed_goes_once_slurm_has_no_such_job(site):
+    folder = note.folder_of(site.paths.root)
+    folder.mkdir()
+    for job in ("90", "91"):
+        (folder / job).write_bytes(b"{}")
+        os.utime(folder / job, (1.0, 1.0))
+    site.queue = "91\n"
+    site.work()
+    assert [one.name for one in folder.iterdir()] == ["91"]
 
 
 def test_old_and_too_many_records_go(site):
