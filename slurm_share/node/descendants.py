@@ -94,6 +94,12 @@ def read_session_of(pid: int) -> int:
     return int(fields[3]) if fields else 0
 
 
+def read_parent_of(pid: int) -> int:
+    """Return the parent of a process; 0 if it has ended."""
+    fields = _stat(Path("/proc"), pid)
+    return int(fields[1]) if fields else 0
+
+
 def read_session_cpu(proc: Path = Path("/proc")) -> dict[int, float]:
     """Return the CPU time in seconds of the running processes of each session, by the leader's pid."""
     found: dict[int, float] = {}

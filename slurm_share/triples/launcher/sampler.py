@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -16,7 +16,7 @@ from ...node import descendants, windows
 from ...node.cgroups import slurp
 from ...node.gpu_figures import WINDOWED, Means
 from ...node.memory import HostMemory
-from ...node.readings import DriverNow, EnergyNow, GpuNow
+from ...node.readings import EnergyNow, GpuNow
 from ...node.records import Gpu, MemoryUse
 from ...node.windows import WindowSeries
 from ...packing import Attempt, EndFacts, TaskSample
@@ -50,6 +50,14 @@ _Key = TypeVar("_Key", str, int)
 _PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / (1024 * 1024)
 
 
+class EnergySample(Struct, frozen=True):
+    """The energy counters of a node's GPUs at one moment."""
+
+    at: float
+    """Monotonic clock, seconds."""
+    gpus: Mapping[str, EnergyNow]
+
+
 class NodeSample(Struct, frozen=True, kw_only=True):
     """One sample of a node's GPUs and of the launcher's tasks on them."""
 
@@ -57,18 +65,14 @@ class NodeSample(Struct, frozen=True, kw_only=True):
     """When the driver was asked, monotonic clock, seconds."""
     gpus: Mapping[str, GpuNow]
     """GPU UUID -> its figures, with means over the last minutes."""
+    energy: EnergySample
+    """Read at once after all other figures, which take long on a busy host."""
     tasks: tuple[TaskSample, ...]
+    watched: frozenset[int]
+    """The tasks that were known to run. A start is known a moment after it, at the loop's next turn."""
     others: Mapping[str, Sequence[float | None]] = {}
     """GPU UUID -> SM time of each session of processes there that are no task's, MPS servers left out; None: the driver
     does not say."""
-
-
-class EnergySample(Struct, frozen=True):
-    """The energy counters of a node's GPUs at one moment."""
-
-    at: float
-    """Monotonic clock, seconds."""
-    gpus: Mapping[str, EnergyNow]
 
 
 class _Seen:
@@ -125,32 +129,35 @@ class Sampler(threading.Thread):
             if self._is_extra_due or time.monotonic() >= due_s:
                 self._is_extra_due = False
                 try:
-                    self.sample(None if session is None else session.read)
+                    self.sample(session)
                 except OSError:
                     self.latest = None  # no descriptor left, for example: nothing is known until the next sample
                 self._answered.set()
                 due_s = time.monotonic() + EVERY_S
             if self._is_count_due and session is not None:
                 self._is_count_due = False
-                self._energy = EnergySample(time.monotonic(), session.read_energy())
+                self._energy = _read_energy(session)
                 self._counted.set()
             self._now.wait(max(due_s - time.monotonic(), 0.0))
 
-    def sample(self, read: Callable[[], DriverNow] | None) -> None:
-        """Take one sample. `read`: asks the driver; None: the node's tasks have no GPUs."""
+    def sample(self, session: NvmlSession | None) -> None:
+        """Take one sample. `session`: asks the driver; None: the node's tasks have no GPUs."""
         running = dict(self._running)
-        if read is not None:
-            self._sample_gpus(running, read)
+        if session is not None:
+            self._sample_gpus(running, session)
         if self.watch_host:
             self._count_host(running)
 
-    def _sample_gpus(self, running: Mapping[int, Attempt], read: Callable[[], DriverNow]) -> None:
+    def _sample_gpus(self, running: Mapping[int, Attempt], session: NvmlSession) -> None:
         at = time.monotonic()
-        now = read()
+        now = session.read()
+        energy = _read_energy(session)
+        running = {**running, **self._running}  # with the tasks that have started in the meantime
         seen, others = self._find_processes(running, now.gpus)
         if now.gpus or not now.problems:
             self.latest = NodeSample(
                 at=at,
+                energy=energy,
                 gpus={gpu.uuid: self._with_means(gpu, at) for gpu in now.gpus},
                 tasks=tuple(
                     TaskSample(
@@ -161,6 +168,7 @@ class Sampler(threading.Thread):
                     )
                     for leader, one in seen.items()
                 ),
+                watched=frozenset(one.task for one in running.values()),
                 others={uuid: tuple(sessions.values()) for uuid, sessions in others.items()},
             )
 
@@ -307,10 +315,12 @@ def _add(sums: dict[_Key, float | None], key: _Key, percent: float | None) -> No
 def _is_foreign(pid: int, leader: int) -> bool:
     """Return whether a process on a GPU that is no task's is anybody's. `leader`: its session; 0: it is not known.
 
-    MPS servers work for their clients, which the driver lists too. A process that has ended is nobody's.
+    MPS servers work for their clients, which the driver lists too. A process that has ended is nobody's. A leader that
+    is our child is of a task whose start is not known yet.
     """
     if leader:
-        return not slurp(f"/proc/{pid}/comm").startswith(MPS_SERVER)
+        is_ours = descendants.read_parent_of(leader) == os.getpid()
+        return not is_ours and not slurp(f"/proc/{pid}/comm").startswith(MPS_SERVER)
     try:
         os.kill(pid, 0)
     except PermissionError:
@@ -318,6 +328,12 @@ def _is_foreign(pid: int, leader: int) -> bool:
     except OSError:
         pass
     return False
+
+
+def _read_energy(session: NvmlSession) -> EnergySample:
+    began = time.monotonic()
+    gpus = session.read_energy()
+    return EnergySample((began + time.monotonic()) / 2, gpus)
 
 
 def _session(known: Sequence[Gpu]) -> NvmlSession:

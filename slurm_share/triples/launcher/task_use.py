@@ -124,9 +124,12 @@ class TaskUses:
         """GPU -> time that tasks had which were too short for a sample, since the last interval."""
         self._short_mj: dict[str, int] = {}
         """GPU -> what such tasks were charged with under their own number."""
+        self._charged_at = 0.0
+        """When energy was last divided, monotonic clock, seconds."""
         self._sample: NodeSample | None = None
         self._seen: dict[int, TaskSample] = {}
         self._began, self._clock = time.time(), time.monotonic()
+        self._ended: float | None = None
         start = JobStart.parse(node.job)
         self._job, self._restarts = start.number or 0, start.restarts
         if start.number is None:  # outside Slurm each start has files of its own, too
@@ -146,11 +149,10 @@ class TaskUses:
         self._seen = {one.task: one for one in sample.tasks}
         for uuid, its in self._gpus.items():
             its.now = sample.gpus.get(uuid)
-        passed_s = 0.0 if before is None else sample.at - before.at
+        passed_s = 0.0 if before is None else sample.energy.at - before.energy.at
         if 0 < passed_s <= GAP_S:
             self._count_tasks(sample, passed_s)
-        energy = {uuid: EnergyNow(gpu.energy_j, gpu.power_w) for uuid, gpu in sample.gpus.items()}
-        self._charge(sample.at, energy, is_whole=True)
+        self._charge(sample.energy.at, sample.energy.gpus, is_whole=True)
         if self._gpus:
             self._series.add(time.time(), gpus={uuid: self._point(uuid, one) for uuid, one in self._gpus.items()})
 
@@ -158,25 +160,28 @@ class TaskUses:
         """Charge a task that has ended, and give it the figures for its result."""
         if not task.gpus:
             return
-        now = time.monotonic()
-        if now - task.clock >= SHORT_S:
+        now, began = time.monotonic(), task.clock
+        if now - began >= SHORT_S:
             counted = self._sampler.count()
             if counted is not None:
                 self._charge(counted.at, counted.gpus)
             self._give(task, self._meter.take(task.task), self._tasks.pop(task.task, None))
-        else:
+        elif began < self._charged_at:
             self._tasks.pop(task.task, None)
             for uuid, charge in self._meter.take(task.task).items():
                 self._short_mj[uuid] = self._short_mj.get(uuid, 0) + charge.mj
-        for uuid in task.gpus:
-            if uuid in self._short_s:
-                self._short_s[uuid] += max(now - max(task.clock, self._charged_until(uuid)), 0.0)
+        left_s = now - (began if began > self._charged_at else self._charged_at)
+        if left_s > 0:
+            for uuid in task.gpus:
+                if uuid in self._short_s:
+                    self._short_s[uuid] += left_s
 
     def finish(self) -> None:
         """Charge the energy until now; call it before the sampler stops."""
         counted = self._sampler.count() if self._gpus else None
         if counted is not None:
             self._charge(counted.at, counted.gpus)
+        self._ended = round(time.time(), 3)
 
     def _give(self, task: Attempt, charges: Mapping[str, Charge], its: _TaskFigures | None) -> None:
         if charges:
@@ -226,13 +231,14 @@ class TaskUses:
                 )
             )
         self._meter.add(at, moments)
+        self._charged_at = max(at, self._charged_at)
         for uuid in self._short_s:
             if self._charged_until(uuid) == at:
                 self._short_s[uuid] = 0.0
 
     def _holders(self, at: float, sample: NodeSample) -> dict[str, list[Holder[int]]]:
         """Return who has had each GPU or MIG instance since the last interval."""
-        is_fresh = at - sample.at <= GAP_S
+        is_fresh = at - sample.energy.at <= GAP_S
         found: dict[str, list[Holder[int]]] = {
             uuid: [Holder(None, sm if is_fresh else None) for sm in sample.others.get(uuid, ())] for uuid in sample.gpus
         }
@@ -240,7 +246,7 @@ class TaskUses:
             if not task.clock:
                 continue  # it is not started yet
             for uuid in task.gpus:
-                sm = self._sm_percent(task, uuid) if is_fresh and task.clock < sample.at else None
+                sm = self._sm_percent(task, uuid) if is_fresh and task.clock < sample.energy.at else None
                 found.setdefault(uuid, []).append(Holder(task.task, sm, task.clock))
         for uuid, short_s in self._short_s.items():
             passed_s = at - self._charged_until(uuid)
@@ -252,7 +258,8 @@ class TaskUses:
 
     def _sm_percent(self, task: Attempt, uuid: str) -> float | None:
         """Return the SM time of a task on a GPU at the newest sample; None: not known."""
-        gpu = None if self._sample is None else self._sample.gpus.get(uuid)
+        sample = self._sample
+        gpu = None if sample is None or task.task not in sample.watched else sample.gpus.get(uuid)
         if gpu is None or gpu.processes is None:
             return None
         seen = self._seen.get(task.task)
@@ -266,7 +273,7 @@ class TaskUses:
         """Add the time since the sample before to the figures of tasks and GPUs."""
         on: dict[str, list[Attempt]] = {uuid: [] for uuid in self._gpus}
         for task in self._board.running.values():
-            if not task.clock or task.clock >= sample.at:
+            if not task.clock or task.clock >= sample.energy.at:
                 continue
             for uuid in task.gpus:
                 on[uuid].append(task)
@@ -293,7 +300,7 @@ class TaskUses:
             figures = self._tasks.get(number)
             if figures is None:
                 figures = self._tasks[number] = _TaskFigures()
-            seconds = min(passed_s, sample.at - self._board.running[number].clock)
+            seconds = min(passed_s, sample.energy.at - self._board.running[number].clock)
             total = _sum(percents)
             figures.add(None if total is None else total / len(percents), seconds, is_idle=_all(idle[number]))
 
@@ -329,7 +336,7 @@ class TaskUses:
         if may_write and (ended or now >= self._write_s):
             self._write_s = now + WRITE_S
             series = self._series.finish() if ended else self._series.series()
-            for record in (self._job_use(ended=ended), series):
+            for record in (self._job_use(), series):
                 try:
                     files.write(self._node.folder, record, mode=0o666)  # as the umask says, like the results
                 except OSError:
@@ -345,7 +352,7 @@ class TaskUses:
             self._memory_peak_mib = max(memory_mib, self._memory_peak_mib or 0)
         self._series.add(time.time(), cpu_cores=cores, memory_mib=memory_mib, rate_per_s=rate_per_s)
 
-    def _job_use(self, *, ended: bool) -> JobUse:
+    def _job_use(self) -> JobUse:
         limit = self._host.limit()
         cpu_s = None if self._cpu_s is None or self._cpu_began is None else round(self._cpu_s - self._cpu_began, 3)
         return JobUse(
@@ -354,7 +361,7 @@ class TaskUses:
             uid=os.getuid(),
             node=self._node.name,
             began=round(self._began, 3),
-            ended=round(time.time(), 3) if ended else None,
+            ended=self._ended,
             share=self._share,
             cpus=self._node.cores,
             cpu_s=cpu_s,

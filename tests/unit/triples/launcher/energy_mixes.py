@@ -21,7 +21,9 @@ import json, sys, time, pynvml as n
 n.nvmlInit()
 gpus = [n.nvmlDeviceGetHandleByIndex(i) for i in range(n.nvmlDeviceGetCount())]
 while True:
-    print(json.dumps([time.time(), *(n.nvmlDeviceGetTotalEnergyConsumption(one) for one in gpus)]), flush=True)
+    began = time.time()
+    counters = [n.nvmlDeviceGetTotalEnergyConsumption(one) for one in gpus]
+    print(json.dumps([(began + time.time()) / 2, *counters]), flush=True)
     time.sleep(0.02)
 """
 """A process of its own with nvidia-ml-py, which has nothing to do with the launcher."""

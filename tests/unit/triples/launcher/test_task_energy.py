@@ -31,6 +31,8 @@ def test_a_result_has_its_energy_and_the_records_have_the_rest(machine: Machine)
     assert (short.energy_j is UNSET) == (short.seconds < 1)
     (use,), (series,) = (files.read_folder(run.node, kind)[0] for kind in (JobUse, UseSeries))
     assert use.gpus[0].memory_peak_mib == 700
+    assert use.gpus[0].was_shared is False
+    assert busy.energy_rule == "counter"
     assert use.gpus[0].energy is not None
     assert use.gpus[0].energy.joules == pytest.approx(busy.energy_j + idle.energy_j + use.others[0].short_j)
     assert max(one or 0 for one in series.gpus[0].power_w) > 100
