@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from slurm_share.core.text import counted, span_text
-from slurm_share.load import Column, QueueState, WaitingRow, job_request, queue_columns, queue_rows, text
+from slurm_share.load import Column, QueueState, Sum, WaitingRow, job_request, queue_columns, queue_rows, text
 from slurm_share.slurm.records import QueuedJob
 
 from ..history import FigureHistory
@@ -99,11 +99,12 @@ class QueueView(TableView[WaitingRow]):
             return [line((state.problem, "!"))]
         rows = self.grid.shown_rows
         jobs, own = sum(row.count for row in rows), sum(row.own for row in rows)
-        asked = sum(row.gpus_asked or 0 for row in rows)
+        known = [row.gpus_asked for row in rows if row.gpus_asked is not None]
+        asked = text.summed_count(Sum(float(sum(known)) if known else None, len(known) < len(rows)))
         age_s = picture.survey.taken - state.taken
         parts: list[Piece | str] = [
             (f"{counted(jobs, 'job')} wait{'s' * (jobs == 1)}", "strong"),
-            f"for {counted(asked, 'GPU')}",
+            f"for {asked} GPU{'' if asked == '1' else 's'}" if rows else "",
             f"{own} of them yours" if own else "",
             f"{state.more:,} more of a lower priority" if state.more else "",
             ("of this recording's nodes and jobs only", "dim") if state.is_part else "",

@@ -41,7 +41,7 @@ class WaitingRow:
     """Waiting jobs with the same reason, partition and number of GPUs."""
 
     reason: str
-    """Slurm's word, without what follows a comma; empty: Slurm has not looked at them yet."""
+    """Slurm's word, without what follows a comma, or its sentence; empty: Slurm has not looked at them yet."""
     partition: str
     gpus: int | None
     """GPUs that each job asks for; None: whole nodes, or not known."""
@@ -101,10 +101,16 @@ def waiting_rows(state: QueueState, user: str) -> list[WaitingRow]:
     """Return the groups of waiting jobs, the largest first. `user`: the viewer."""
     groups: dict[tuple[str, str, int | None], list[QueuedJob]] = {}
     for job in state.waiting:
-        reason = job.reason.partition(",")[0].strip()
-        groups.setdefault((reason, job.partition, job.gpus), []).append(job)
+        groups.setdefault((_reason(job), job.partition, job.gpus), []).append(job)
     rows = (WaitingRow(*key, jobs=tuple(jobs), now=state.taken, user=user) for key, jobs in groups.items())
     return sorted(rows, key=lambda row: (-row.count, row.reason, row.partition))
+
+
+def _reason(job: QueuedJob) -> str:
+    """Return Slurm's word without what it adds, as `ReqNodeNotAvail, UnavailableNodes:n4`; a sentence of Slurm's as it
+    is."""
+    word = job.reason.partition(",")[0].strip()
+    return job.reason.strip() if " " in word else word
 
 
 def is_out(node: SlurmNode) -> bool:

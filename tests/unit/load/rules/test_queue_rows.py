@@ -40,6 +40,13 @@ def test_jobs_with_the_same_reason_partition_and_gpus_are_one_row() -> None:
     assert (first.waited_s, first.starts, first.users) == (950.0, 900, ("alice", "bob"))
 
 
+def test_a_sentence_of_slurms_stays_whole() -> None:
+    sentence = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+    (row,) = waiting_rows(QueueState(taken=0.0, waiting=(waiting(1, reason=sentence),)), "bob")
+    assert row.reason == sentence
+    assert queue_columns.why(row) == "-"
+
+
 def test_a_row_is_unknown_where_one_of_its_jobs_is() -> None:
     row = waiting_rows(QueueState(taken=0.0, waiting=(waiting(1, gpus=None, cpus=None, memory_mib=0),)), "bob")[0]
     assert (row.gpus_asked, row.cpus_asked, row.memory_mib, row.waited_s, row.starts, row.own) == (*[None] * 5, 0)
