@@ -9,10 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from msgspec.structs import replace as changed
+
 from slurm_share.core.text import counted, span_text
 from slurm_share.load import JobRow, job_rows, nodes_of, text, thresholds
 from slurm_share.slurm.records import QueuedJob
 
+from .history import NODES_WITH_GPUS
 from .location import Location
 from .picture import SurveyPicture
 from .user_config import AlertConfig
@@ -70,12 +73,14 @@ class AlertBook:
         if picture.is_replay or not picture.details:
             return []
         now = picture.survey.taken
+        has_others = self.config.others and len(picture.nodes) <= NODES_WITH_GPUS
+        whole, picture = picture, picture if has_others else own_part(picture)
         rows = job_rows(picture, arrays=False)
         found = {
             alert.key: alert for alert in (*self._idle(rows), *self._memory(picture, rows), *self._silent(picture))
         }
         new = [alert for alert in self._held(found, now) if self._is_new(alert)]
-        new += self._ended(picture, now)
+        new += self._ended(whole, now)
         self._end(set(found), now)
         self.alerts = [*self.alerts, *new][-KEPT:]
         return new
@@ -182,6 +187,18 @@ class AlertBook:
 
     def _concerns(self, row: JobRow) -> bool:
         return row.is_own or self.config.others
+
+
+def own_part(picture: SurveyPicture) -> SurveyPicture:
+    """Return the picture with the viewer's own jobs and their nodes only: a survey of 10,000 nodes costs no more than
+    that part of it."""
+    survey = picture.survey
+    jobs = tuple(job for job in survey.jobs if job.user == survey.user)
+    if not survey.jobs:
+        return picture if len(picture.nodes) <= NODES_WITH_GPUS else replace(picture, nodes=())
+    names = dict.fromkeys(name for job in jobs for name in nodes_of(job))
+    nodes = tuple(row for name in names if (row := picture.by_name.get(name)) is not None)
+    return replace(picture, nodes=nodes, survey=changed(survey, jobs=jobs))
 
 
 def ended_text(job: QueuedJob) -> str:

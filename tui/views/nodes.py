@@ -31,8 +31,11 @@ from .summaries import (
     times_line,
     usage_charts,
 )
-from .table import MANY, ROWS_LEAST, SUMS_S, TableView
+from .table import ROWS_LEAST, TableView
 from .text import Piece, facts, line, paragraph
+
+MANY, SUMS_S = 2000, 4.0
+"""With more nodes than MANY, the summary is updated every SUMS_S seconds."""
 
 
 class NodesView(TableView[NodeRow]):

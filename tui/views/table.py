@@ -3,7 +3,6 @@ cursor."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Generic
 
@@ -38,8 +37,6 @@ PLOT_FROM = 3
 """Fewest lines of details with a plot in one line."""
 SUMS_FROM = 14
 """Least height of a view with a line of sums."""
-MANY, SUMS_S = 2000, 4.0
-"""With more rows than MANY, sums are updated every SUMS_S seconds."""
 ABOUT_FEW = 4
 """Most lines of details above charts."""
 
@@ -88,8 +85,6 @@ class TableView(Vertical, Generic[Row]):
         self.grid.count_text = self.count_text
         self.head = Lines(classes="head")
         self.foot, self.pane = Lines(classes="foot"), Lines(classes="pane")
-        self._summed: tuple[float, object, list[Content]] = (-math.inf, None, [])
-        """Time, circumstances and line of the last sums."""
         self.middle, self.left = Horizontal(classes="middle"), Vertical(classes="left")
         self.right_pane, self.below_pane = Charts(), Charts()
         self._charted: tuple[tuple[Subject, str] | None, Shown | None] = (None, None)
@@ -223,17 +218,7 @@ class TableView(Vertical, Generic[Row]):
         if self.only_flagged:
             lines = [*lines, line(("only what needs attention (f shows all)", "strong"))]
         self.head.show(lines[: max(1, height - ROWS_LEAST)])
-        self.foot.show(self._sums(width) if height >= SUMS_FROM else [])
-
-    def _sums(self, width: int) -> list[Content]:
-        """Return the sums of the shown rows; for very many they are kept for SUMS_S."""
-        assert self.picture is not None
-        taken, is_of, known = self._summed
-        now, now_of = self.picture.survey.taken, (self.grid.count, width, self.location, self.grid.query_text)
-        if not (self.grid.count > MANY and is_of == now_of and 0.0 <= now - taken < SUMS_S):
-            known = self.sums(self.grid.shown_rows, width)
-            self._summed = (now, now_of, known)
-        return known
+        self.foot.show(self.sums(self.grid.shown_rows, width) if height >= SUMS_FROM else [])
 
     def draw_details(self) -> None:
         """Draw details and charts: directly below the rows of a short table, else in a few lines at the bottom."""

@@ -8,7 +8,7 @@ import pytest
 from dashboards import NOW, a_picture, a_survey, picture_of, screen_text, until
 from msgspec.structs import replace
 from shell import shown_dashboard
-from slurm_share_tui.alerts import CALM_S, AlertBook, ended_text
+from slurm_share_tui.alerts import CALM_S, AlertBook, ended_text, own_part
 from slurm_share_tui.location import Location
 from slurm_share_tui.picture import SurveyPicture
 from slurm_share_tui.screens.alerts import AlertsScreen
@@ -97,6 +97,13 @@ def test_a_job_that_waits_again_or_a_queue_that_is_not_known_is_no_end() -> None
     assert book.take(later(found, 5, jobs=requeued)) == []
     book.take(later(found, 10))
     assert book.take(later(found, 15, jobs=(), jobs_taken=None)) == []
+
+
+def test_only_the_own_part_of_a_survey_is_looked_at() -> None:
+    found = own_part(at(0))
+    assert {job.user for job in found.survey.jobs} == {"alice"}
+    assert {row.name for row in found.nodes} == {"v-1", "v-2", "h-1", "h-2"}
+    assert own_part(dataclasses.replace(found, survey=replace(found.survey, jobs=()))).nodes == found.nodes
 
 
 def test_a_recording_has_none() -> None:
