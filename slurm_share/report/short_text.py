@@ -46,9 +46,9 @@ def _gpus(found: JobFigures) -> list[str]:
     if not found.gpu_count:
         return []
     text = wording.gpu_load(found)
-    idle = wording.idle(found)
     noun = "SIMULATED GPU" if found.simulated else "GPU"
-    return _rows("GPUs", f"{counted(found.gpu_count, noun)}, {text}{f'; {idle}' if idle else ''}")
+    idle = _rows("GPUs idle", wording.idle(found).removeprefix("idle "))
+    return [*_rows("GPUs", f"{counted(found.gpu_count, noun)}, {text}"), *idle]
 
 
 def _gpu_memory(found: JobFigures) -> str:

@@ -95,7 +95,8 @@ def when(report: JobReport, found: JobFigures) -> str:
     span = ""
     begin = min((one.start for one in report.starts if one.start is not None), default=None)
     if begin is not None:
-        end = None if job is None or report.runs else job.end
+        # The queue does not tell when a job ended.
+        end = None if job is None or report.runs or job.elapsed_s is None else job.end
         span = f"; {tables.clock(begin)}" + (f" to {tables.clock(end, begin)}" if end is not None else "")
     return f"{verb[0].upper()}{verb[1:]}{after}{span}"
 

@@ -131,9 +131,11 @@ def last_start(uses: Sequence[JobUse]) -> tuple[JobUse, ...]:
 def _cpu(report: JobReport, *, is_whole: bool, by: Sources) -> tuple[float | None, float | None]:
     """Return the CPU time that the job could have had, and the one it used, both of the same nodes and starts."""
     measured = [
-        (span * use.cpus, use.cpu_s)
+        (span * cpus, use.cpu_s)
         for use in report.uses
-        if use.cpu_s is not None and use.cpus and (span := span_of(use, report.now)) is not None
+        if use.cpu_s is not None
+        and (cpus := use.cpus or _cpus_of_node(report, use))
+        and (span := span_of(use, report.now)) is not None
     ]
     told = [one for one in report.starts if one.cpu_s is not None and one.cpus and one.elapsed_s is not None]
     is_all = is_whole and len(measured) == len(report.uses) and len(report.uses) >= len(report.starts)
@@ -147,6 +149,12 @@ def _cpu(report: JobReport, *, is_whole: bool, by: Sources) -> tuple[float | Non
             sum(one.cpu_s or 0.0 for one in told),
         )
     return None, total(use.cpu_s for use in report.uses)
+
+
+def _cpus_of_node(report: JobReport, use: JobUse) -> int | None:
+    """Return the CPUs that Slurm gave the job on each of its nodes; None: not known."""
+    start = next((one for one in report.starts if one.job == use.job and one.cpus), None)
+    return None if start is None or start.cpus is None else start.cpus // (len(start.nodes) or 1)
 
 
 def _memory_part(use: JobUse) -> float:

@@ -85,3 +85,9 @@ def test_energy_adds_up_if_one_node_has_counters_of_hooks_only() -> None:
     assert found.energy_j is not None
     assert found.unattributed_j is not None
     assert found.device_j == found.energy_j + found.unattributed_j == 580_000
+
+
+def test_cpus_that_no_source_measured_are_those_of_the_accounts() -> None:
+    runs = cases.accounted(state="RUNNING", end=None, cpu_s=None)
+    found = figures(cases.report(starts=(runs,), uses=(cases.use(ended=None, cpus=None, cpu_s=1120.0),)))
+    assert found.cpu_percent == 10.0

@@ -9,7 +9,8 @@ from slurm_share.report import short_text
 
 SHARE = """\
 slurm-share: job 4711 (train.sh) completed after 10 min of 60 min
-  GPUs        2 GPUs, load 50 % (SM activity); idle 20 % (4 GPU-min)
+  GPUs        2 GPUs, load 50 % (SM activity)
+  GPUs idle   20 % (4 GPU-min)
   GPU memory  peak 8.0 GiB of 80.0 GiB, cap of a task 38.0 GiB
   energy      360.0 kJ of the 400.0 kJ of its GPUs; 40.0 kJ is nobody's
   CPU         3.2 of 16 CPUs (20 %); waited for a CPU 5 s, for storage 30 s
