@@ -138,6 +138,7 @@ class AfterEnd:
         if is_published:
             self.settle(later)
             self.publish_pending()
+        self.take_over()
         self.prune()
         self.drop_stale(noted.node)
 
@@ -201,6 +202,20 @@ class AfterEnd:
             left -= size
             if left < 0 or changed < oldest:
                 Path(path).unlink(missing_ok=True)
+
+    def take_over(self) -> None:
+        """Keep the records of jobs whose own process was killed before it had read their note. A later process
+        publishes them."""
+        for file in note.folder_of(self.paths.root).glob("[0-9]*"):
+            try:
+                if numbers.whole(file.name) is None or time.time() - file.stat().st_mtime <= 2 * LIMIT_S:
+                    continue
+                noted = note.read(file)
+            except (OSError, StateError):
+                continue
+            if noted is not None and noted.ended is not None:
+                self.keep(counted.job_use(noted), is_pending=True)
+                self.drop(noted)
 
     def drop_stale(self, node: str) -> None:
         """Remove notes of jobs that slurmctld does not have on this node any more: their Epilog was killed. Another job

@@ -189,6 +189,20 @@ def test_the_note_of_a_job_whose_epilog_was_killed_goes_once_slurm_has_no_such_j
     assert [one.name for one in folder.iterdir()] == ["91"]
 
 
+def test_the_note_of_a_killed_process_is_taken_over(site):
+    folder = note.folder_of(site.paths.root)
+    folder.mkdir()
+    (folder / "6").write_bytes(note._ENCODER.encode(replace(NOTE, job=6)))
+    os.utime(folder / "6", (1.0, 1.0))
+    site.names["6"] = "6"
+    site.work()
+    assert list(folder.iterdir()) == []
+    assert files.read(site.folder / "use-6.json", JobUse).gpus[0].device_j == 2.5
+    os.utime(site.folder / ".unpublished-6", (1.0, 1.0))
+    site.work(replace(NOTE, job=7))
+    assert len(site.published("6")) == 1
+
+
 def test_old_and_too_many_records_go(site):
     site.settings = replace(site.settings, usage_days=1, usage_mib=1)
     site.folder.mkdir()
