@@ -209,7 +209,7 @@ async def next_pane(bench: Bench) -> None:
     """The key moves the focus from part to part, and back to the first."""
     view = bench.app.main_screen.shown
     parts = [one for one in view.query("*") if one.focusable]
-    assert len(parts) == (2 if view.view == "advice" else 1)
+    assert len(parts) == (2 if view.view in ("advice", "queue") else 1)
     assert bench.app.focused is parts[0]
     await bench.press()
     assert bench.app.focused is parts[-1]
