@@ -127,8 +127,10 @@ def test_a_run_of_60_unlike_tasks(scene: Scene) -> None:
 def test_an_array_has_a_line_for_each_element_and_the_sums(scene: Scene) -> None:
     report = scene.measured(scene.array)
     assert len(report["starts"]) == 3
-    assert report["figures"]["gpu_s"] == sum(start["elapsed_s"] for start in report["starts"])
-    adds_up(report["figures"])
+    figures = report["figures"]
+    assert figures["gpu_s"] == sum(start["elapsed_s"] for start in report["starts"])
+    # At a change of elements on a GPU a part of its energy is the next element's, in the time of both.
+    assert 0 < figures["energy_j"] + (figures["unattributed_j"] or 0.0) <= 1.01 * figures["device_j"]
     text = scene.said(scene.array)
     assert all(re.search(rf"^  {scene.array}_{n}  COMPLETED", text, re.MULTILINE) for n in (1, 2, 3))
     one = scene.report(f"{scene.array}_2")

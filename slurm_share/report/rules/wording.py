@@ -133,6 +133,9 @@ def energy(found: JobFigures) -> str:
         said += f" of the {joules(like)} of its GPUs"
     if found.unattributed_j:
         said += f"; {joules(found.unattributed_j, like)} is nobody's"
+    others = like - found.energy_j - (found.unattributed_j or 0.0)
+    if found.unattributed_j is not None and others > 0.01 * like:
+        said += f", {joules(others, like)} other jobs'"
     return said
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import report_cases as cases
 
+from slurm_share.report.rules import wording
 from slurm_share.report.rules.figures import figures
+from slurm_share.usage import GpuEnergy
 
 
 def test_a_job_on_one_node() -> None:
@@ -91,3 +93,9 @@ def test_cpus_that_no_source_measured_are_those_of_the_accounts() -> None:
     runs = cases.accounted(state="RUNNING", end=None, cpu_s=None)
     found = figures(cases.report(starts=(runs,), uses=(cases.use(ended=None, cpus=None, cpu_s=1120.0),)))
     assert found.cpu_percent == 10.0
+
+
+def test_energy_of_other_jobs_on_the_same_gpus_is_told() -> None:
+    shared = GpuEnergy(uuid="GPU-00000000", unattributed_j=20_000.0, total_j=300_000.0)
+    found = figures(cases.report(uses=(cases.use(gpus=(cases.gpu(0),), others=(shared,)),)))
+    assert wording.energy(found) == "180.0 kJ of the 300.0 kJ of its GPUs; 20.0 kJ is nobody's, 100.0 kJ other jobs'"
