@@ -287,17 +287,21 @@ class Sampler(threading.Thread):
             time.sleep(POLL_S)
         return None
 
-    def count(self) -> EnergySample | None:
-        """Return the energy counters now; None: there are no GPUs, or the driver does not answer at once."""
+    def count(self, patience_s: float = COUNT_PATIENCE_S) -> EnergySample | None:
+        """Return the energy counters now; None: there are no GPUs, or the driver does not answer in `patience_s`.
+
+        After it did not, the default patience asks it no more for a second.
+        """
         asked, last = time.monotonic(), self._energy
         if last is not None and asked - last.at < COUNT_AGAIN_S:
             return last
-        if asked < self._count_from_s or self.latest is None or asked - self.latest.at > STALE_S:
+        is_slow = asked < self._count_from_s and patience_s <= COUNT_PATIENCE_S
+        if is_slow or self.latest is None or asked - self.latest.at > STALE_S:
             return None
         self._counted.clear()
         self._is_count_due = True
         self._now.set()
-        if not self._counted.wait(COUNT_PATIENCE_S):
+        if not self._counted.wait(patience_s):
             self._count_from_s = asked + EVERY_S
             return None
         return self._energy

@@ -40,7 +40,7 @@ from ...usage import (
 )
 from ..records import Run
 from .node import Node
-from .sampler import GAP_S, NodeSample, Sampler
+from .sampler import GAP_S, PATIENCE_S, NodeSample, Sampler
 
 SHORT_S = 1.0
 """A task that ends before this age, in seconds, is charged together with all others that are as short."""
@@ -178,7 +178,7 @@ class TaskUses:
 
     def finish(self) -> None:
         """Charge the energy until now; call it before the sampler stops."""
-        counted = self._sampler.count() if self._gpus else None
+        counted = self._sampler.count(PATIENCE_S) if self._gpus else None
         if counted is not None:
             self._charge(counted.at, counted.gpus)
         self._ended = round(time.time(), 3)
