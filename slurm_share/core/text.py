@@ -33,14 +33,15 @@ def span_text(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"
 
 
-def joules_text(joules: float) -> str:
-    """Return an energy as text for people: "27.1 MJ", "0.12 MJ", "45 kJ", "310 J"."""
-    value, unit = next(
-        (joules / size, unit)
-        for size, unit in ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"))
-        if joules >= size / 10 or size == 1
-    )
-    return f"{value:.0f} {unit}" if value >= 100 else f"{value:.2g} {unit}" if value < 10 else f"{value:.1f} {unit}"
+def joules_text(joules: float, like: float = 0.0) -> str:
+    """Return an energy as text for people: "0.4 J", "512 J", "5.1 kJ", "1.20 kWh".
+
+    `like`: an energy beside it, whose unit it gets.
+    """
+    largest = max(joules, like)
+    if largest < 1000:
+        return f"{joules:.1f} J" if 0 < joules < 9.95 else f"{joules:.0f} J"
+    return f"{joules / 1000:.1f} kJ" if largest < 1e6 else f"{joules / 3.6e6:.2f} kWh"
 
 
 def gib_text(mib: float) -> str:

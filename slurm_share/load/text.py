@@ -12,6 +12,7 @@ from rich.cells import cell_len, set_cell_size
 from ..core import nodelist, terminal
 from ..core.terminal import ELLIPSIS
 from ..core.terminal import cut as cut
+from ..core.text import joules_text
 from .rules.figures import NodeFigures
 from .rules.flags import MEANINGS, WRONG_NOW, needs_attention
 from .rules.thresholds import CPU_BAND, GPU_BAND, HELD_IDLE, HELD_IDLE_S
@@ -190,11 +191,7 @@ def summed_memory(one: Sum) -> str:
 
 def energy_text(joules: float | None) -> str:
     """Return energy in a readable unit: 512J, 5.1kJ, 1.20kWh; empty: not known."""
-    if joules is None:
-        return ""
-    if joules < 1000:
-        return f"{joules:.0f}J"
-    return f"{joules / 1000:.1f}kJ" if joules < 1e6 else f"{joules / 3.6e6:.2f}kWh"
+    return "" if joules is None else joules_text(joules).replace(" ", "")
 
 
 def summed_percent(value: float | None, *, is_whole: bool) -> str:

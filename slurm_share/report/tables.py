@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ..core import nodelist, terminal
 from ..core.terminal import TerminalColumn
-from ..core.text import counted, fold_some, span_text
+from ..core.text import counted, fold_some, joules_text, span_text
 from ..usage import TaskUse
 from .records import JobFigures, JobReport, NodeGpu
 from .rules import figures as adding
@@ -130,7 +130,7 @@ def _gpu_row(one: NodeGpu) -> tuple[str, ...]:
         _size(use.memory_cap_mib, "-"),
         _span(use.idle_s),
         _span(use.idle_longest_s),
-        UNKNOWN if use.energy is None else wording.joules(use.energy.joules),
+        UNKNOWN if use.energy is None else joules_text(use.energy.joules),
     )
 
 
@@ -143,7 +143,7 @@ _WRITTEN: dict[str, tuple[str, Callable[[float], str]]] = {
     "gpu memory": ("GPU memory", wording.size),
     "sm": ("SM time", wording.percent),
     "gpu idle": ("GPU idle", span_text),
-    "energy": ("energy", wording.joules),
+    "energy": ("energy", joules_text),
 }
 """Figure of spread.FIGURES -> its name, and how it is written."""
 
@@ -226,7 +226,7 @@ def _gpu_cells(found: JobFigures) -> tuple[str, ...]:
         percent(found.gpu_load_percent),
         _size(found.gpu_peak_mib),
         _span(found.gpu_idle_s),
-        UNKNOWN if found.energy_j is None else wording.joules(found.energy_j),
+        UNKNOWN if found.energy_j is None else joules_text(found.energy_j),
     )
 
 

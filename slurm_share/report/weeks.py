@@ -9,12 +9,12 @@ from msgspec import to_builtins
 from ..core import terminal
 from ..core.settings import Settings
 from ..core.terminal import TerminalColumn
-from ..core.text import counted
+from ..core.text import counted, joules_text
 from ..history import report as periods
 from ..slurm import accounts
 from . import sources
 from .records import SCHEMA
-from .rules import site_week, wording
+from .rules import site_week
 from .rules.site_week import SiteIdle
 from .rules.week import WeekReport, week_report
 from .sources import Viewer
@@ -62,7 +62,7 @@ def site_lines(found: SiteIdle, width: int) -> list[str]:
     head += f", {hours(unknown)} unknown" if unknown > 0.005 * found.gpu_h else ""
     rows = [
         (terminal.safe(one.user), str(one.jobs), hours(one.gpu_h), hours(one.idle_h), hours(one.gpu_h - one.measured_h),
-         "?" if one.energy_j is None else wording.joules(one.energy_j))
+         "?" if one.energy_j is None else joules_text(one.energy_j))
         for one in found.users
     ]  # fmt: skip
     said = [head, "", *terminal.lay_out(SITE_COLUMNS, rows, width)[0]]
@@ -120,7 +120,7 @@ def _energy(found: WeekReport) -> str:
     if found.energy_j is None:
         return f"unknown: no record of {counted(found.jobs, 'job')} has it (usage_record in config.toml)"
     part = found.energy_gpu_h / found.gpu_had_h if found.gpu_had_h else 1.0
-    return wording.joules(found.energy_j) + (f", of {100 * part:.0f} % of the GPU-hours" if part < 0.995 else "")
+    return joules_text(found.energy_j) + (f", of {100 * part:.0f} % of the GPU-hours" if part < 0.995 else "")
 
 
 def as_json(found: WeekReport) -> str:

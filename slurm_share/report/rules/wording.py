@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...core.text import counted, gib_text, span_text
+from ...core.text import counted, gib_text, joules_text, span_text
 from ...slurm.accounts import AccountedJob
 from ..records import JobFigures, JobReport
 
@@ -113,29 +113,21 @@ def gpu_time(seconds: float) -> str:
     return f"{seconds / 60:.0f} GPU-min" if seconds < 7200 else f"{seconds / 3600:.1f} GPU-h"
 
 
-def joules(value: float, like: float = 0.0) -> str:
-    """Return energy in a readable unit: 512 J, 5.1 kJ, 1.20 kWh. `like`: an energy beside it, whose unit it gets."""
-    largest = max(value, like)
-    if largest < 1000:
-        return f"{value:.0f} J"
-    return f"{value / 1000:.1f} kJ" if largest < 1e6 else f"{value / 3.6e6:.2f} kWh"
-
-
 def energy(found: JobFigures) -> str:
     """Return the energy of its GPUs, how it was divided, and what was nobody's; empty: not known."""
     if found.energy_j is None:
         return ""
     if found.by.get("energy_j") == "sacct":
-        return f"{joules(found.energy_j)}, of its nodes or GPUs as Slurm counts it"
+        return f"{joules_text(found.energy_j)}, of its nodes or GPUs as Slurm counts it"
     like = found.device_j or 0.0
-    said = joules(found.energy_j, like)
+    said = joules_text(found.energy_j, like)
     if like:
-        said += f" of the {joules(like)} of its GPUs"
+        said += f" of the {joules_text(like)} of its GPUs"
     if found.unattributed_j:
-        said += f"; {joules(found.unattributed_j, like)} is nobody's"
+        said += f"; {joules_text(found.unattributed_j, like)} is nobody's"
     others = like - found.energy_j - (found.unattributed_j or 0.0)
     if found.unattributed_j is not None and others > 0.01 * like:
-        said += f", {joules(others, like)} other jobs'"
+        said += f", {joules_text(others, like)} other jobs'"
     return said
 
 

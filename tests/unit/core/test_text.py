@@ -9,7 +9,7 @@ from ClusterShell.RangeSet import RangeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurm_share.core.text import ascii_json, fold, fold_some, natural, span_text
+from slurm_share.core.text import ascii_json, fold, fold_some, joules_text, natural, span_text
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,17 @@ from slurm_share.core.text import ascii_json, fold, fold_some, natural, span_tex
 )
 def test_a_span_has_the_unit_that_says_it_shortest(seconds, words):
     assert span_text(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("joules", "like", "words"),
+    [
+        *((0, 0, "0 J"), (0.4, 0, "0.4 J"), (512, 0, "512 J"), (5_100, 0, "5.1 kJ"), (999_000, 0, "999.0 kJ")),
+        *((4_320_000, 0, "1.20 kWh"), (100, 5_100, "0.1 kJ"), (360_000, 3_600_000, "0.10 kWh")),
+    ],
+)
+def test_an_energy_has_the_unit_of_the_one_beside_it(joules, like, words):
+    assert joules_text(joules, like) == words
 
 
 def test_names_are_in_the_order_that_people_expect():
