@@ -33,7 +33,7 @@ class Alert:
 
     kind: Kind
     subject: str
-    """What it is about: `job 4711`, `node n1`."""
+    """Its subject: `job 4711`, `node n1`."""
     said: str
     """The sentence."""
     began: float

@@ -25,7 +25,7 @@ FORMATS = (".csv", ".json", ".svg")
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """Begins of texts that spreadsheets take for a formula; such a text gets an apostrophe before it."""
 MODE = 0o666
-"""Of a new file, before the umask."""
+"""Mode of a new file, before the umask."""
 Cell = str | float | int | None
 
 

@@ -42,7 +42,7 @@ from .wire import (
 )
 
 Heard = SurveyPicture | FeedFailure | JobEnd
-"""What the dashboard gets."""
+"""A message to the dashboard."""
 Post = Callable[[Heard], object]
 PROGRAM = (sys.executable, "-I", "-m", "slurm_share_tui.feed_process")
 LINE_MOST = 1 << 28

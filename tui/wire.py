@@ -192,7 +192,7 @@ class ReadLife(Struct, frozen=True, gc=False, tag=True, kw_only=True):
     cpus: int | None = None
     gpus: int | None = None
     memory_mib: int | None = None
-    """What Slurm gave it on all nodes."""
+    """Resources that Slurm gave it on all nodes."""
 
 
 class ReadEnd(Struct, frozen=True, gc=False, tag=True):

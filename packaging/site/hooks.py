@@ -1,4 +1,4 @@
-"""What is changed between packaging/docs and the site: links, code blocks, further pages, words of the glossary.
+"""Changes between packaging/docs and the site: links, code blocks, further pages, words of the glossary.
 
 The pages are written for a reader of the checkout and of /usr/share/doc, where they are Markdown as GitHub shows it.
 """

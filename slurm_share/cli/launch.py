@@ -149,12 +149,12 @@ def _summarize(folder: Path, run: Run) -> int:
 
 def _report(folder: Path) -> None:
     """Print the short report of the run, from its folder alone: the job has not ended for Slurm yet."""
-    from ..report import asking, figures, next_time, short_text, sources
+    from ..report import figures, next_time, resubmission, short_text, sources
 
     try:
         who = sources.viewer(_settings())
         found = sources.read_folder(folder, os.environ, who)
-        then = asking.next_time(found, figures.figures(found), _settings(), who)
+        then = resubmission.next_time(found, figures.figures(found), _settings(), who)
         _print(short_text.lines(found, next_time.short_lines(then)))
     except (SlurmShareError, OSError) as error:
         _say(f"there is no report of the run: {error}")

@@ -102,7 +102,7 @@ def _print_jobs(arguments: argparse.Namespace, loaded: Configuration) -> int:
 
     settings = loaded.settings
     who = sources.viewer(settings)
-    targets = arguments.targets or _last(who, settings, quiet=arguments.json or arguments.csv or arguments.html)
+    targets = arguments.targets or _last(who, quiet=arguments.json or arguments.csv or arguments.html)
     found = [_with_figures(sources.read(target, who, settings), who, loaded) for target in dict.fromkeys(targets)]
     if arguments.json:
         from ..report import rows
@@ -125,14 +125,14 @@ def _print_jobs(arguments: argparse.Namespace, loaded: Configuration) -> int:
 
 
 def _with_figures(report: JobReport, who: Viewer, loaded: Configuration) -> tuple[JobReport, JobFigures, NextTime]:
-    from ..report import asking, figures
+    from ..report import figures, resubmission
 
     found = figures.figures(report)
     settings = loaded.of(None if report.job is None else report.job.partition)
-    return report, found, asking.next_time(report, found, settings, who)
+    return report, found, resubmission.next_time(report, found, settings, who)
 
 
-def _last(who: Viewer, settings: Settings, *, quiet: bool) -> list[str]:
+def _last(who: Viewer, *, quiet: bool) -> list[str]:
     """Print the table of the user's jobs of the last day; return the last one that has started.
 
     Raises UsageError if there is none.

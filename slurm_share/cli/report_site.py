@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..report import SiteIdle
 
 SCHEMA = 1
-"""Of the JSON form of `slurm-share report --all --json`."""
+"""Version of the JSON form of `slurm-share report --all --json`."""
 
 
 def print_report(arguments: argparse.Namespace) -> int:

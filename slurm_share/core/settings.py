@@ -159,7 +159,7 @@ class Settings(Struct, frozen=True):
     root and the job's user, and in short in the job's SystemComment in slurmdbd. `slurm-share report` reads both."""
 
     usage_days: int = 30
-    """How many days records of ended jobs stay on the node: those of Prolog and Epilog, and the agent's."""
+    """Days for which records of ended jobs stay on the node: those of Prolog and Epilog, and the agent's."""
 
     usage_mib: int = 512
     """The most that these records may take on the node, each of the two kinds; the oldest go first."""

@@ -23,7 +23,7 @@ class NodeSampler:
         self._history = NodeHistory()
         self._version = version()
         self.readings: tuple[HostNow, DriverNow] | None = None
-        """What the last snapshot was made from; its processes are in the same order."""
+        """The readings of which the last snapshot was made; its processes are in the same order."""
 
     def sample(self) -> Snapshot:
         """Return a snapshot of the node. A part that is missing or does not answer is a problem in it, not an error."""

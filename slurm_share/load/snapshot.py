@@ -184,7 +184,7 @@ class UserLoad(Struct, frozen=True, gc=False, kw_only=True):
     energy_j: Annotated[
         Level | None, Metric("Energy of the GPUs that the user's jobs are charged with.", counter=True, together="sum")
     ] = None
-    """Of all jobs since the agent or the node started, also of those that have ended."""
+    """Energy of all jobs since the agent or the node started, also of those that have ended."""
     unknown: Reasons = {}
 
 

@@ -1,4 +1,4 @@
-"""What a job did, after its end or so far: read from all sources, merged, printed."""
+"""The report of a job, after its end or so far: read from all sources, merged, printed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from . import asking, page, rows, short_text, sources, tables, text, weeks
+    from . import page, resubmission, rows, short_text, sources, tables, text, weeks
     from .records import JobFigures, JobReport
     from .rules import figures, next_time
     from .rules.next_time import NextTime
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 __getattr__, __all__ = exports(
     __name__,
     modules=[
-        *("asking", "page", "rows", "rules.figures", "rules.next_time", "short_text", "sources", "tables", "text"),
-        "weeks",
+        *("page", "resubmission", "rows", "rules.figures", "rules.next_time", "short_text", "sources", "tables"),
+        *("text", "weeks"),
     ],
     names={"records": ["JobFigures", "JobReport"], "rules.next_time": ["NextTime"], "rules.site_week": ["SiteIdle"]},
 )

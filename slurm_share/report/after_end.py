@@ -47,11 +47,11 @@ WHO = "record"
 LIMIT_S = 90
 """Seconds after which SIGALRM ends this process, whatever it waits for."""
 AGENT_S = 1.5
-"""How long the agent's answer is waited for."""
+"""Seconds for which the agent's answer is waited for."""
 COMMAND_S = 15.0
 """The most time for one command of Slurm's: slurmdbd can be slow."""
 TRIES, PAUSE_S = 6, 1.0
-"""How often, and how long apart, a record is put into slurmdbd if that fails: it may not know the job yet."""
+"""Number of attempts to put a record into slurmdbd, and seconds between two: it may not know the job yet."""
 SETTLE_S = (1.5, 4.0)
 """Seconds after which a record of a job of several nodes is looked for again: another node may have read the comment
 before this one wrote it, and written it after."""

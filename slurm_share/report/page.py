@@ -92,9 +92,9 @@ def _article(report: JobReport, found: JobFigures, then: NextTime) -> str:
     parts = [
         f"<h1>{escape(head)}{f' <span class=soft>{escape(name)}</span>' if name and name != report.title else ''}</h1>",
         f"<p>{escape(text.when(report, found))}</p>",
-        f'<p class="soft">{escape(text.whose(report, found))}</p>',
+        f'<p class="soft">{escape(text.user_and_nodes(report, found))}</p>',
         simulated,
-        _list([("asked for", text.asked(report, found)), ("had", text.had(report, found))]),
+        _list([("asked for", text.asked(report)), ("had", text.had(report, found))]),
         _bars(text.bars(report, found)),
         _list(text.further(report, found)),
         _plots(report, found),

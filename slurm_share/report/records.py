@@ -1,4 +1,4 @@
-"""What a report is made from, and its sums. `None`: not known; then `unknown` has the reason under the field's name."""
+"""The records and sums of a report. `None`: not known; then `unknown` has the reason under the field's name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..slurm.accounts import AccountedJob
 from ..usage import EnergyRule, GpuUse, JobUse, Source, Sources, TaskUse, UseSeries
 
 SCHEMA = 1
-"""Of the JSON form (packaging/docs/report.md). It rises when a field changes its meaning or goes."""
+"""Version of the JSON form (packaging/docs/report.md). It rises when a field changes its meaning or goes."""
 
 
 class JobReport(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class JobFigures(Struct, frozen=True, kw_only=True):
     """The sums of a report."""
 
     elapsed_s: Level | None = None
-    """Of all starts together; of an array, of its elements together."""
+    """Time of all starts together; of an array, of its elements together."""
     limit_s: Level | None = None
     """Time limit of the last start."""
     nodes: tuple[NodeName, ...] = ()

@@ -11,23 +11,23 @@ from ..slurm.records import Submission
 from ..triples import read_submission
 from .records import JobFigures, JobReport
 from .rules import evidence
-from .rules import next_time as asking
+from .rules import next_time as rule_next_time
 from .sources import Viewer
 
 QUEUED_S = 300.0
 """Seconds after a job's end for which slurmctld still tells how it was submitted (MinJobAge, Slurm's default)."""
 
 
-def next_time(report: JobReport, found: JobFigures, settings: Settings, who: Viewer) -> asking.NextTime:
+def next_time(report: JobReport, found: JobFigures, settings: Settings, who: Viewer) -> rule_next_time.NextTime:
     """Return what to ask for next time. `settings`: those of the job's partition."""
     job = report.job
     if job is None:
-        return asking.NextTime()
-    requests = asking.requests(report, found)
-    script = asking.script_of(job.submit_line, job.folder)
-    line = asking.line(requests, job.submit_line, script_is_there=bool(script) and Path(script).is_file())
-    advice = asking.advice(report, settings, _submission(report, script, who))
-    return asking.NextTime(advice=advice, requests=requests, line=line)
+        return rule_next_time.NextTime()
+    requests = rule_next_time.requests(report, found)
+    script = rule_next_time.script_of(job.submit_line, job.folder)
+    line = rule_next_time.line(requests, job.submit_line, script_is_there=bool(script) and Path(script).is_file())
+    advice = rule_next_time.advice(report, settings, _submission(report, script, who))
+    return rule_next_time.NextTime(advice=advice, requests=requests, line=line)
 
 
 def _submission(report: JobReport, script: str, who: Viewer) -> Submission | None:

@@ -65,17 +65,17 @@ def head(report: JobReport, found: JobFigures, width: int) -> tuple[str, ...]:
     what = f"Run {report.run}" if report.run and report.title == report.run else f"Job {report.title}"
     name = f"  {job.name}" if job is not None and job.name else ""
     run = f"  (run {report.run})" if report.run and report.title != report.run else ""
-    said = [terminal.shortened(f"{what}{name}{run}  {whose(report, found)}", width)]
+    said = [terminal.shortened(f"{what}{name}{run}  {user_and_nodes(report, found)}", width)]
     said += _wrapped([when(report, found)], width, "  ")
     if job is not None and job.het is not None:
         part = "all its components" if len(report.starts) > 1 else job.id
         said += _wrapped([f"Heterogeneous job {job.het}: this is the report of {part}."], width, "  ")
     if found.simulated:
         said += _wrapped(["SIMULATED GPUs: nothing was computed on them."], width, "  ")
-    return (*said, *_rows([("asked for", asked(report, found)), ("had", had(report, found))], width))
+    return (*said, *_rows([("asked for", asked(report)), ("had", had(report, found))], width))
 
 
-def whose(report: JobReport, found: JobFigures) -> str:
+def user_and_nodes(report: JobReport, found: JobFigures) -> str:
     """Return user, partition and nodes."""
     job = report.job
     where = nodelist.fold(found.nodes) if found.nodes else "no node yet"
@@ -105,7 +105,7 @@ def _is_het(report: JobReport) -> bool:
     return len({one.id for one in report.starts}) > 1 and any(one.het for one in report.starts)
 
 
-def asked(report: JobReport, found: JobFigures) -> str:
+def asked(report: JobReport) -> str:
     """Return what the job asked for."""
     job = report.job
     parts = [f"llsub {report.triple}"] if report.triple else []

@@ -19,7 +19,7 @@ from ..core.process import run
 from ..core.records import Amount, Count, Level, Moment
 
 LONG_S = 60.0
-"""How long sacct may take: slurmdbd reads its tables for it, and a busy site's are large."""
+"""Seconds that sacct may take: slurmdbd reads its tables for it, and a busy site's are large."""
 FIELDS = (
     "JobID", "JobIDRaw", "User", "UID", "State", "ExitCode", "Submit", "Start", "End", "ElapsedRaw", "TimelimitRaw",
     "AllocCPUS", "NNodes", "NTasks", "NodeList", "TotalCPU", "ReqMem", "MaxRSS", "ReqTRES", "AllocTRES",
@@ -66,7 +66,7 @@ class AccountedJob(Struct, frozen=True, gc=False, kw_only=True):
     memory_peak_mib: Amount | None = None
     """The largest MaxRSS of a step: a task's, not a node's."""
     energy_j: Level | None = None
-    """Of its nodes, where the site measures it (AcctGatherEnergyType) or notes it (TRES energy)."""
+    """Energy of its nodes, where the site measures it (AcctGatherEnergyType) or notes it (TRES energy)."""
     restarts: Count | None = None
     folder: str = ""
     submit_line: str = ""

@@ -35,7 +35,7 @@ class Dmat(NDArrayOperatorsMixin):
         self.shape: tuple[int, ...] = checked_shape(shape, map)
         """Shape of the whole array."""
         self.map = map
-        """How it is distributed."""
+        """The map: how it is distributed."""
         if max(map.ranks) >= self.comm.size:
             raise UsageError(
                 f"the map names rank {max(map.ranks)}, and the run has {self.comm.size} ranks, counted from 0: {map!r}"

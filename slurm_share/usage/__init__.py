@@ -1,4 +1,4 @@
-"""What jobs and tasks have used: records that are kept after their end, and how energy is divided among them."""
+"""The use of nodes and GPUs by jobs and tasks: records that outlast them, and how energy is divided among them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """Name, read and write the files with records of use: `use-JOB.json` (JobUse) and `series-JOB.json` (UseSeries).
 
 The launcher of a run has them in its node's folder of the run, one pair for each start of a job, so that a requeue or
-the next job of a run keeps those of the one before. The agent has them in its state folder. A file is replaced whole,
-so a reader sees all of the old or all of the new one.
+the next job of a run keeps those of the one before. After the end of a job its node has one below /var/lib/slurm-share.
+The agent keeps both of all starts in one file (load/agent/use_files.py).
+A file is replaced whole, so a reader sees all of the old or all of the new one.
 """
 
 from __future__ import annotations

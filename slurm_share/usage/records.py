@@ -1,4 +1,4 @@
-"""What a job has used: the records that are kept after its end, and from which reports are made.
+"""The use of nodes and GPUs by a job: the records that are kept after its end, and from which reports are made.
 
 A job has one `JobUse` for each node and start. Whoever measures writes the part that he knows: the launcher of a run
 (its tasks and their GPUs), the agent of the node (all processes of the job), the hooks (counters at the job's start and
@@ -18,8 +18,8 @@ from msgspec import Struct
 from ..core.records import Amount, Count, Level, Moment, NodeName, Reasons
 
 VERSION = 1
-"""Of all files, answers and comments with these records. It rises when a field changes its meaning or is removed, not
-when one is added. A reader refuses a newer one in a sentence."""
+"""Version of all files, answers and comments with these records. It rises when a field changes its meaning or is
+removed, not when one is added. A reader refuses a newer one in a sentence."""
 
 Source = Literal["launcher", "agent", "driver", "hooks", "cgroup", "sacct", "prometheus"]
 """Who measured a figure. launcher: llsub's, once a second. agent: the node's, every 5 s. driver: NVML's accounting
@@ -28,9 +28,9 @@ job. sacct: Slurm's accounts. prometheus: a site's Prometheus with the agents' m
 Sources = dict[str, Source]
 """Field of a record -> who measured it."""
 EnergyRule = Literal["counter", "sm time", "equal parts", "power"]
-"""How energy was divided. counter: nobody else was on the GPU, so the difference of its counter is exact. sm time: the
-idle part in equal parts, the rest by each process's SM time. equal parts: all in equal parts, as the driver does not
-tell SM time. power: there is no counter, or it was reset: mean power times time, divided as above."""
+"""The rule by which energy was divided. counter: nobody else was on the GPU, so the difference of its counter is exact.
+sm time: the idle part in equal parts, the rest by each process's SM time. equal parts: all in equal parts, as the
+driver does not tell SM time. power: there is no counter, or it was reset: mean power times time, divided as above."""
 
 
 class EnergyUse(Struct, frozen=True, gc=False, kw_only=True):
@@ -44,7 +44,7 @@ class EnergyUse(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class GpuUse(Struct, frozen=True, gc=False, kw_only=True):
-    """What one job, or one attempt at a task, used of one GPU or MIG instance."""
+    """The use of one GPU or MIG instance by one job, or one attempt at a task."""
 
     uuid: str
     index: Count | None = None
@@ -52,7 +52,7 @@ class GpuUse(Struct, frozen=True, gc=False, kw_only=True):
     name: str = ""
     simulated: bool = False
     held_s: Level | None = None
-    """How long it had the GPU: the job's time on the node, or the attempt's."""
+    """Seconds for which it had the GPU: the job's time on the node, or the attempt's."""
     measured_s: Level | None = None
     """For how much of that there are samples. The means below are over this time."""
     utilization_percent: Level | None = None
@@ -84,7 +84,7 @@ class GpuUse(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class TaskUse(Struct, frozen=True, gc=False, kw_only=True):
-    """What one attempt at a task used: of a run, or a Slurm task in its slot."""
+    """The use by one attempt at a task of a run, or by a Slurm task in its slot."""
 
     task: Count
     attempt: Count = 1
@@ -114,17 +114,17 @@ class GpuEnergy(Struct, frozen=True, gc=False, kw_only=True):
     total_j: Level
     """The counter's difference over the same time. Charged energy and `unattributed_j` add up to it."""
     measured_s: Level | None = None
-    """How long these figures are of: from the first sample to the last one."""
+    """Seconds that these figures cover: from the first sample to the last one."""
     short_j: Level = 0.0
-    """Of a run: the part that was charged to tasks of less than a second, whose results have no energy."""
+    """The part of a run that was charged to tasks of less than a second, whose results have no energy."""
     idle_w: Level | None = None
     """Its idle power, which is divided in equal parts; None: not known, and nothing is divided so."""
     notes: tuple[str, ...] = ()
-    """What a reader of these figures should know, as sentences: resets, missing counters, unknown idle power."""
+    """Sentences that a reader of these figures should know: resets, missing counters, unknown idle power."""
 
 
 class JobUse(Struct, frozen=True, gc=False, kw_only=True):
-    """What one start of a job used on one node."""
+    """The use by one start of a job on one node."""
 
     version: int = VERSION
     job: Count
@@ -164,7 +164,7 @@ class GpuSeries(Struct, frozen=True, gc=False, kw_only=True):
     load_percent: list[Level | None] = []
     """SM activity if known, else utilisation, of the whole GPU."""
     memory_mib: list[Amount | None] = []
-    """Of the job's own processes."""
+    """Memory of the job's own processes at each point."""
     power_w: list[Level | None] = []
     tasks: list[Count | None] = []
     """Processes of the job with a context on it."""

@@ -35,7 +35,7 @@ HEADS: tuple[Column[QueuedJob], ...] = (
 
 
 class QueueView(TableView[WaitingRow]):
-    """What waits in the whole cluster. The second table has the nodes out of service."""
+    """The waiting jobs of the whole cluster. The second table has the nodes out of service."""
 
     view = "queue"
     what = "group"

@@ -770,7 +770,7 @@ class Context:
 
 
 class _Accounted:
-    """What the driver's accounting mode keeps of this process: its file stays after its end (state.c)."""
+    """The figures of the driver's accounting mode about this process: its file stays after its end (state.c)."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -45,7 +45,7 @@ class Question(Struct, frozen=True, omit_defaults=True):
 
 
 class UsageReply(Struct, frozen=True, omit_defaults=True):
-    """What a job has used, on the nodes whose agents know it, as far as the caller may see it."""
+    """The use of a job on the nodes whose agents know it, as far as the caller may see it."""
 
     usage: tuple[JobUse, ...] = ()
     """For each start of the job and node."""

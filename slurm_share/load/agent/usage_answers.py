@@ -32,7 +32,7 @@ MOST_AT_ONCE, MOST_EACH = 16, 4
 MOST_CALLS = 4
 """Most questions for which other nodes are asked at the same time, each with some threads; further ones wait."""
 NODES_KEPT_S = 300.0
-"""How long Slurm's list of nodes is used."""
+"""Seconds for which Slurm's list of nodes is used."""
 NODES_AGAIN_S = 30.0
 """Least seconds between two readings of that list, which an unknown node causes."""
 SLURM_S = 5.0

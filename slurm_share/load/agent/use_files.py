@@ -37,7 +37,7 @@ RETRY_S = 30.0
 MOST_PENDING = 1024
 """Most jobs whose record waits for the disk; the oldest are dropped."""
 _BLOCK = 4096
-"""What the smallest file takes of the disk, in bytes."""
+"""Bytes that the smallest file takes of the disk."""
 NODE_FILE, JOBS, RUNNING = "node.json", "jobs", "running"
 
 

@@ -89,7 +89,7 @@ class StepCounters(Struct):
 
 
 class GpuTotals(Struct, kw_only=True):
-    """What a job has used of one GPU or MIG instance so far."""
+    """The use of one GPU or MIG instance by a job so far."""
 
     uuid: str
     index: int | None = None
@@ -173,7 +173,7 @@ class GpuTotals(Struct, kw_only=True):
 
 
 class TaskTotals(Struct, kw_only=True):
-    """What one Slurm task of a job has used so far, by its processes on GPUs."""
+    """The use by one Slurm task of a job so far, from its processes on GPUs."""
 
     task: int
     step: str
@@ -207,10 +207,10 @@ class TaskTotals(Struct, kw_only=True):
 
 
 class JobTotals(Struct, kw_only=True):
-    """What one start of a job has used on this node so far."""
+    """The use by one start of a job on this node so far."""
 
     number: int
-    """Of these totals, in the keys of energy. It rises with each start of a job."""
+    """Number of these totals in the keys of energy. It rises with each start of a job."""
     job: int
     uid: int
     user: str

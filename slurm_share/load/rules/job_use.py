@@ -44,7 +44,7 @@ _OnGpus = dict[str, list[tuple[JobProcess, OnGpu]]]
 
 
 class JobFacts(NamedTuple):
-    """What Slurm or the ledger tells of a job here."""
+    """A job on this node as Slurm or the ledger tells it."""
 
     restarts: int | None = None
     began: float | None = None

@@ -20,7 +20,7 @@ OUT_STATES = (UNUSABLE_STATES | {"NOT_RESPONDING", "FAILING", "MAINTENANCE"}) - 
 
 
 class QueueState(Struct, frozen=True, gc=False, kw_only=True):
-    """What waits in the whole cluster, and what is there for it, at one moment."""
+    """The waiting jobs of the whole cluster, its free GPUs and its nodes out of service, at one moment."""
 
     taken: Moment
     waiting: tuple[QueuedJob, ...] = ()

@@ -52,13 +52,13 @@ class GpuCounter(Struct, frozen=True):
 
 
 class AccountedProcess(Struct, frozen=True):
-    """What the driver keeps of one process on one GPU."""
+    """The figures that the driver keeps of one process on one GPU."""
 
     pid: int
     began: float
     """Unix time in seconds."""
     seconds: float
-    """How long it had its context; 0: it still runs."""
+    """Time for which it had its context; 0: it still runs."""
     gpu_percent: int | None
     """Part of that time in which one of its kernels ran; None: the driver does not tell."""
     memory_peak_mib: int | None
@@ -131,15 +131,6 @@ def _accounted(pid: int, stats: _AccountingStats) -> AccountedProcess:
         None if stats.maxMemoryUsage == 2**64 - 1 else int(stats.maxMemoryUsage // MIB),
         bool(stats.isRunning),
     )
-
-
-def is_accounting(uuid: str) -> bool:
-    """Return whether accounting mode is on. Raises DriverError if the GPU does not support it, or does not answer."""
-    with _Session() as session:
-        handle, mode = ctypes.c_void_p(), ctypes.c_int()
-        session.ask("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(uuid.encode()), ctypes.byref(handle))
-        session.ask("nvmlDeviceGetAccountingMode", handle, ctypes.byref(mode))
-        return mode.value == _ENABLED
 
 
 def _text(code: int) -> str:

@@ -14,9 +14,6 @@ from ..records import JobFigures, JobReport, NodeGpu
 
 EXACT: tuple[EnergyRule, ...] = get_args(EnergyRule)
 """Rules of dividing energy, the most exact first."""
-NO_AGENT = (
-    "nobody measured it; llsub measures its runs itself, for other jobs an administrator starts slurm-share agent"
-)
 NO_PRESSURE = "the kernel or the node's agent does not tell it"
 
 

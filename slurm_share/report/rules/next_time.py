@@ -37,7 +37,7 @@ IDLE_MUCH = 90.0
 
 
 class NextTime(Struct, frozen=True, kw_only=True):
-    """What to ask for next time."""
+    """The request for next time: advice, options, a whole command."""
 
     advice: Advice | None = None
     """About the number of tasks; None: there is nothing to say about it."""
@@ -64,7 +64,7 @@ def requests(report: JobReport, found: JobFigures) -> tuple[Request, ...]:
     job = report.job
     if job is None or report.runs or not job.has_begun:
         return ()
-    named = [_gpus(report, found), _memory(report, found), _time(report, found), _cpus(report, found)]
+    named = [_gpus(report, found), _memory(report, found), _time(report), _cpus(report, found)]
     known = [one for one in named if one is not None]
     return tuple(sorted(known, key=lambda one: not one.is_needed))
 
@@ -101,7 +101,7 @@ def _mem(mib: float) -> str:
     return f"{math.ceil(mib / 1024)}G"
 
 
-def _time(report: JobReport, found: JobFigures) -> Request | None:
+def _time(report: JobReport) -> Request | None:
     job = report.job
     assert job is not None
     if not job.limit_s or job.elapsed_s is None:

@@ -24,7 +24,7 @@ class UserIdle(Struct, frozen=True, kw_only=True):
     """GPU-hours of which is known whether they were idle."""
     idle_h: Level
     energy_j: Level | None = None
-    """Of the jobs of which it is known; None: of none."""
+    """Sum of the jobs of which it is known; None: of none."""
 
 
 class JobIdle(Struct, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ class IdleJob(Struct, frozen=True, kw_only=True):
     gpu_h: Level
     idle_h: Level
     advice: str
-    """What to ask for next time; empty: nothing is known that would help."""
+    """The advice for next time; empty: nothing is known that would help."""
 
 
 class WeekReport(Struct, frozen=True, kw_only=True):

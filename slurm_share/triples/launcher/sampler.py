@@ -76,7 +76,7 @@ class NodeSample(Struct, frozen=True, kw_only=True):
 
 
 class _Seen:
-    """What a sample shows of one task."""
+    """One task in one sample."""
 
     def __init__(self) -> None:
         self.clients = 0

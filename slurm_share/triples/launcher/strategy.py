@@ -87,7 +87,7 @@ class Strategy(ABC):
     """The thread that samples GPUs and host; the loop starts and stops it."""
     daemons: Daemons
     use: TaskUses
-    """What the tasks use of GPUs."""
+    """The tasks' use of GPUs."""
 
     def __init__(self, shared: LauncherState) -> None:
         self.shared = shared

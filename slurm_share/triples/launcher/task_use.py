@@ -1,4 +1,4 @@
-"""What a node's tasks use: energy, SM time, idle time and memory of GPUs, for results and for the records of the job.
+"""The use of a node by its tasks: energy, SM time, idle time and memory of GPUs, for results and records of the job.
 
 Once a second the strategy passes the sampler's newest sample on. A task that ends after SHORT_S has the energy counters
 read once more, so that its result has the energy until its end. A shorter task is charged too, by the time that it was
@@ -69,7 +69,7 @@ class _Mean:
 
 
 class _TaskFigures:
-    """What samples have shown of a running task."""
+    """Sums of the samples of a running task."""
 
     def __init__(self) -> None:
         self.sm = _Mean()
@@ -85,7 +85,7 @@ class _TaskFigures:
 
 
 class _GpuFigures:
-    """What samples have shown of one GPU, or MIG instance, of this launcher."""
+    """Sums of the samples of one GPU, or MIG instance, of this launcher."""
 
     def __init__(self) -> None:
         self.now: GpuNow | None = None
@@ -112,7 +112,7 @@ class _GpuFigures:
 
 
 class TaskUses:
-    """What the tasks of one launcher use. Only the thread of the loop calls it."""
+    """The use by the tasks of one launcher. Only the thread of the loop calls it."""
 
     def __init__(self, run: Run, node: Node, board: Board, sampler: Sampler, host: HostMemory) -> None:
         self._node, self._board, self._sampler, self._host = node, board, sampler, host

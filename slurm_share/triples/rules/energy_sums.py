@@ -20,7 +20,7 @@ class EnergySums(Struct, frozen=True, kw_only=True):
     """The energy of a run's GPUs while its launchers ran, joules."""
 
     tasks_j: float
-    """What tasks were charged with."""
+    """Energy that tasks were charged with."""
     failed_j: float
     """The part of that of attempts that failed, as far as they ran for a second."""
     short_j: float

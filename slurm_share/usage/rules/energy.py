@@ -144,7 +144,7 @@ class MeterBase(Struct, frozen=True, gc=False, kw_only=True):
 
 
 class GpuMeter:
-    """What is known of one GPU's energy since its first sample."""
+    """The energy of one GPU since its first sample."""
 
     def __init__(self, uuid: str, name: str, base: MeterBase | None = None) -> None:
         """Start with the next sample, or go on from `base`."""
@@ -159,7 +159,7 @@ class GpuMeter:
         self.missing_s = 0.0
         """Time of intervals without a counter and without power: their energy is not known."""
         self.resets = 0
-        """How often the counter fell, or rose by more than `MOST_W`."""
+        """Number of times that the counter fell, or rose by more than `MOST_W`."""
         self.charged = Charge()
         """The sum of all charges, of those that were taken, too."""
         self.at_s = None if base is None else base.at_s
