@@ -282,3 +282,7 @@ def _why_ended(child: Stream, code: int | None) -> str:
     said = [line for line in child.said.splitlines() if line.strip()]
     how = "does not answer" if code is None else f"ended by signal {-code}" if code < 0 else f"ended with {code}"
     return f"the feed process {how}" + (f" ({shown(said[-1], 120)})" if said else "")
+
+
+MakeFeed = Callable[[Origin], Feed]
+"""Makes the feed of a source, not started."""

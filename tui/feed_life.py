@@ -76,7 +76,7 @@ def read_life(asked: ReadLife, settings: Settings) -> JobLife:
 
 def read_prometheus(asked: ReadLife, settings: Settings) -> tuple[Point, ...]:
     """Return a job's course as the site's Prometheus has it. Raises SlurmShareError."""
-    from slurm_share.load.sources.prometheus import PrometheusSource
+    from slurm_share.load import PrometheusSource
 
     source, until = PrometheusSource(settings), Deadline.after(PROMETHEUS_S)
     begin, end = asked.began or 0.0, time.time()

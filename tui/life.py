@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from slurm_share.usage.records import JobUse, UseSeries
+from slurm_share.usage import JobUse, UseSeries
 
 from .wire import Point
 

@@ -37,8 +37,7 @@ from .wire import FeedFailure, JobEnd, PauseFeed, ReadEnd, ReadNow
 
 if TYPE_CHECKING:
     from .actions import JobActions
-    from .feed import Feed
-    from .source_keys import MakeFeed
+    from .feed import Feed, MakeFeed
 
 KEEP_S = 2.0
 """Interval between two writes of remembered choices, seconds."""

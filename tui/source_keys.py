@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from slurm_share.core.errors import CommandError, SlurmShareError
-from slurm_share.load import Origin
+from slurm_share.load import Origin, options
 from slurm_share.node import processes
 
 from .picture import SurveyPicture
@@ -31,7 +30,6 @@ SOURCES = (
 )
 OF_EVERYBODY = ("agents", "prometheus")
 """Sources that an operator may read for all users."""
-MakeFeed = Callable[[Origin], "Feed"]
 
 
 def name_of(origin: Origin, picture: SurveyPicture | None) -> str:
@@ -51,9 +49,8 @@ def origin_for(name: str, file: str, now: Origin, first: Origin) -> Origin:
             now, demo=False, source="", replay=str(Path(file).expanduser().absolute()), at=None, details=True
         )
     if name == "demo":
-        from slurm_share.load.sources.demo import USER
-
-        return replace(now, demo=True, source="", replay=None, at=None, user=USER, nodes=(), jobs=())
+        user = options.user(None, demo=True)
+        return replace(now, demo=True, source="", replay=None, at=None, user=user, nodes=(), jobs=())
     was_real = not first.demo and first.replay is None
     user = first.user if was_real and name in OF_EVERYBODY else processes.read_user_name(os.getuid()) or ""
     return replace(
