@@ -189,19 +189,7 @@ class AfterEnd:
 
     def prune(self) -> None:
         """Remove records that are older than usage_days, and the oldest that take more than usage_mib together."""
-        found = []
-        try:
-            for one in os.scandir(self.folder):
-                seen = one.stat(follow_symlinks=False)
-                found.append((seen.st_mtime, max(4096, seen.st_size), one.path))
-        except OSError:
-            return
-        left = self.settings.usage_mib << 20
-        oldest = time.time() - 86400 * self.settings.usage_days
-        for changed, size, path in sorted(found, reverse=True):
-            left -= size
-            if left < 0 or changed < oldest:
-                Path(path).unlink(missing_ok=True)
+        files.prune(self.folder, days=self.settings.usage_days, mib=self.settings.usage_mib)
 
     def take_over(self) -> None:
         """Keep the records of jobs whose own process was killed before it had read their note. A later process

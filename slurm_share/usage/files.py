@@ -8,7 +8,10 @@ A file is replaced whole, so a reader sees all of the old or all of the new one.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -24,6 +27,8 @@ from .records import VERSION, JobUse, UseSeries
 MOST_BYTES = 16 << 20
 """Size above which a file is not read. One of 720 points and 16 GPUs has 0.5 MiB, a JobUse of 8 GPUs 4 KiB."""
 USE, SERIES = "use", "series"
+_BLOCK = 4096
+"""Bytes of a block of the disk."""
 _NAME = re.compile(r"(?:use|series)-(\d+(?:\.\d+)?)\.json", re.ASCII)
 _ENCODER = msgspec.json.Encoder()
 
@@ -130,3 +135,22 @@ def read_folder(
         else:
             found += () if record is None else (record,)
     return sorted(found, key=lambda one: (one.job, one.restarts or 0)), problems
+
+
+def prune(folder: Path, *, days: int, mib: int) -> None:
+    """Remove files of a folder that are older than `days`, and the oldest ones while all take more than `mib` MiB.
+
+    A file takes whole blocks of the disk, at least one. One that is gone meanwhile, or cannot be removed, is left.
+    """
+    now, left = time.time(), mib << 20
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                seen = entry.stat(follow_symlinks=False)
+                found.append((seen.st_mtime, max(1, -(-seen.st_size // _BLOCK)) * _BLOCK, entry.path))
+    for changed, size, path in sorted(found, reverse=True):
+        left -= size
+        if left < 0 or now - changed > 86400 * days:
+            with contextlib.suppress(OSError):
+                Path(path).unlink()

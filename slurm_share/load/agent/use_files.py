@@ -24,6 +24,7 @@ from msgspec import Struct
 from ...core import files, log, text_files
 from ...core.errors import StateError, shown
 from ...usage import VERSION
+from ...usage import files as record_files
 from ..rules.job_energy import StoredNode
 from ..rules.job_use import JobRecord, StoredJob
 
@@ -36,8 +37,6 @@ RETRY_S = 30.0
 """Seconds before records that could not be written are tried again."""
 MOST_PENDING = 1024
 """Most jobs whose record waits for the disk; the oldest are dropped."""
-_BLOCK = 4096
-"""Bytes that the smallest file takes of the disk."""
 NODE_FILE, JOBS, RUNNING = "node.json", "jobs", "running"
 
 
@@ -59,8 +58,7 @@ class UseFiles:
     def __init__(self, folder: str, days: int, mib: int) -> None:
         """Use that folder; empty: keep everything in memory, as if the disk were full."""
         self._folder = Path(folder) if folder else None
-        self._oldest_s = days * 86400.0
-        self._most_bytes = mib << 20
+        self._days, self._mib = days, mib
         self._condition = threading.Condition()
         self._ended: dict[int, list[JobRecord]] = {}
         """Records that are not on disk yet, by job."""
@@ -182,7 +180,7 @@ class UseFiles:
                 is_written = self._write(folder, ended, running, node)
                 if time.monotonic() >= prune_at:
                     prune_at = time.monotonic() + PRUNE_S
-                    self._prune(folder / JOBS)
+                    record_files.prune(folder / JOBS, days=self._days, mib=self._mib)
             if is_last:
                 return
             if not is_written:
@@ -224,25 +222,6 @@ class UseFiles:
         else:
             self._say(f"cannot write the records of jobs to {folder}: {problem.strerror}; it tries again")
         return problem is None
-
-    def _prune(self, folder: Path) -> None:
-        """Remove records that are too old, and the oldest ones if all together are too large."""
-        now = time.time()
-        found = []
-        try:
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    seen = entry.stat(follow_symlinks=False)
-                    found.append((seen.st_mtime, -(-seen.st_size // _BLOCK) * _BLOCK, entry.path))
-        except OSError:
-            return
-        left = sum(size for _, size, _ in found)
-        for changed, size, path in sorted(found):
-            if now - changed <= self._oldest_s and left <= self._most_bytes:
-                break
-            with contextlib.suppress(OSError):
-                Path(path).unlink()
-                left -= size
 
     def _say(self, text: str) -> None:
         if text != self._said:

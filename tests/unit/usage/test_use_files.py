@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,15 @@ def test_a_file_of_another_user_or_a_fifo_is_none(tmp_path: Path) -> None:
     assert files.read(tmp_path / "use-2.json", JobUse) is None
     os.mkfifo(tmp_path / "use-3.json")
     assert files.read(tmp_path / "use-3.json", JobUse) is None
+
+
+def test_old_records_and_the_oldest_of_too_many_go(tmp_path):
+    now = time.time()
+    for number in range(400):
+        (tmp_path / f"{number}.json").write_bytes(b"x" * 100)
+        os.utime(tmp_path / f"{number}.json", (now - number, now - number))
+    os.utime(tmp_path / "0.json", (now - 31 * 86400,) * 2)
+    files.prune(tmp_path, days=30, mib=1)
+    left = sorted(int(one.stem) for one in tmp_path.iterdir())
+    assert left == list(range(1, 257))  # a file takes a block of 4 KiB
+    files.prune(tmp_path / "none", days=30, mib=1)

@@ -331,21 +331,6 @@ def test_damaged_and_foreign_files_are_sentences_and_stop_nothing(store, tmp_pat
     assert [one.use.job for one in store.read(7)] == [7]
 
 
-def test_old_records_and_the_oldest_of_too_many_go(tmp_path):
-    store = UseFiles(str(tmp_path / "state"), 30, 1)
-    store.open()
-    jobs = tmp_path / "state/jobs"
-    now = time.time()
-    for number in range(400):
-        (jobs / f"{number}.json").write_bytes(b"x" * 100)
-        os.utime(jobs / f"{number}.json", (now - number, now - number))
-    os.utime(jobs / "0.json", (now - 31 * 86400,) * 2)
-    store._prune(jobs)
-    store.close(10.0)
-    left = sorted(int(one.stem) for one in jobs.iterdir())
-    assert left == list(range(1, 257))  # a file takes a block of 4 KiB
-
-
 def test_a_folder_that_cannot_be_used_is_told_once_and_the_agent_goes_on(tmp_path, monkeypatch, capfd):
     users(monkeypatch)
     (tmp_path / "file").touch()
