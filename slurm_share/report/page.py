@@ -141,8 +141,11 @@ def _tasks(report: JobReport) -> str:
     title = text.tasks_title(report)
     if len(tasks) <= tables.TASKS_MOST:
         return _table(title, tables.task_rows(tasks))
-    of_worst = tables.task_rows(spread.worst(tasks))
-    return _table(title, tables.spread_rows(tasks), text.SPREAD_KEY) + f"<p>{text.WORST}</p>" + _table("", of_worst)
+    whole = _table(title, tables.spread_rows(tasks), text.SPREAD_KEY)
+    of_worst = spread.worst(tasks)
+    if not of_worst:
+        return whole
+    return f"{whole}<p>{escape(text.worst_title(of_worst))}</p>{_table('', tables.task_rows(of_worst))}"
 
 
 def _next(then: NextTime, report: JobReport) -> str:

@@ -143,3 +143,8 @@ class Request(Struct, frozen=True, kw_only=True):
     why: str
     is_needed: bool = False
     """True: without it the job fails again."""
+
+    @property
+    def text(self) -> str:
+        """Return the option with its reason."""
+        return f"{self.option}: {self.why}" if self.option else self.why

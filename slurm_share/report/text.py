@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ..core import nodelist, terminal
 from ..core.text import counted, span_text
+from ..usage import TaskUse
 from . import tables
 from .records import JobFigures, JobReport, NodeGpu
 from .rules import figures as adding
@@ -297,17 +298,21 @@ def _task_lines(report: JobReport, width: int) -> list[str]:
     tasks = adding.all_tasks(report)
     if len(tasks) <= tables.TASKS_MOST:
         return tables.as_lines(tables.TASK_COLUMNS, tables.task_rows(tasks), width)
-    return [
-        *tables.as_lines(tables.SPREAD_COLUMNS, tables.spread_rows(tasks), width),
-        f"  {SPREAD_KEY}",
-        "",
-        f"  {WORST}",
-        *tables.as_lines(tables.TASK_COLUMNS, tables.task_rows(spread.worst(tasks)), width),
-    ]
+    said = [*tables.as_lines(tables.SPREAD_COLUMNS, tables.spread_rows(tasks), width), f"  {SPREAD_KEY}"]
+    of_worst = spread.worst(tasks)
+    if of_worst:
+        rows = tables.as_lines(tables.TASK_COLUMNS, tables.task_rows(of_worst), width)
+        said += ["", f"  {worst_title(of_worst)}", *rows]
+    return said
 
 
 SPREAD_KEY = "HALF: half of them had at most this. TASK: the one with the most."
-WORST = "the five that most want a look:"
+
+
+def worst_title(tasks: Sequence[TaskUse]) -> str:
+    """Return the title of the table of the tasks that most want a look."""
+    count = ("one", "two", "three", "four", "five")[len(tasks) - 1]
+    return f"the {count} that most want{'s' * (len(tasks) == 1)} a look:"
 
 
 def starts_title(report: JobReport) -> str:
@@ -328,8 +333,7 @@ def next_lines(then: NextTime, report: JobReport, width: int) -> list[str]:
     said: list[str] = []
     advice = then.advice
     for one in then.requests:
-        text = f"{one.option}  {one.why}" if one.option else one.why
-        said += _wrapped([text], width, "  ")
+        said += _wrapped([one.text], width, "  ")
     if then.line:
         said += ["", f"  {terminal.safe(then.line)}"]
     if advice is not None and advice.verdict != "unknown":

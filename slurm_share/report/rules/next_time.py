@@ -180,7 +180,7 @@ def script_of(submit_line: str, folder: str) -> str:
 
 def short_lines(then: NextTime) -> list[str]:
     """Return what to ask for next time in a line each, for the short report."""
-    said = [f"{one.option}  {one.why}" if one.option else one.why for one in then.requests]
+    said = [one.text for one in then.requests]
     found = then.advice
     if found is None or found.verdict == "unknown":
         return said

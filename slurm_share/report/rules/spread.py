@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
 
 from msgspec import Struct
 
@@ -11,6 +12,10 @@ from . import figures
 
 WORST = 5
 """Tasks that are shown by themselves."""
+FAR = 1.5
+"""Times the median from which a task is slow. Source: spark.speculation.multiplier of Spark 3."""
+FAR_LEAST_S = 1.0
+"""Seconds above the median from which a task is slow: the launcher samples once a second."""
 BAD = ("gpu memory", "host memory", "time limit", "signal", "failed", "disturbed", "not started", "given up",
        "unfinished")  # fmt: skip
 """Outcomes of tasks that want a look, those with the clearest remedy first."""
@@ -78,12 +83,41 @@ def quantiles(tasks: Sequence[TaskUse]) -> tuple[Quantiles, ...]:
 
 
 def worst(tasks: Sequence[TaskUse], most: int = WORST) -> tuple[TaskUse, ...]:
-    """Return the tasks that most want a look: those that failed, then those whose GPU was idle for longest, then the
-    longest. Of several attempts at a task the last one counts."""
-    last = {task.task: task for task in tasks}.values()
-    return tuple(sorted(last, key=_badness)[:most])
+    """Return the tasks that most want a look: those that failed, then those at or over their memory's cap, then the
+    slow ones, then those with an idle GPU. Empty: all are done, and much alike. Of several attempts at a task the last
+    one counts."""
+    last = tuple({task.task: task for task in tasks}.values())
+    usual = {name: _median(last, name) for name in ("time", "gpu idle")}
+    ranked = [(_ranked(task, usual), task) for task in last]
+    return tuple(task for rank, task in sorted(ranked, key=lambda one: one[0]) if rank[0] < _ALIKE)[:most]
 
 
-def _badness(task: TaskUse) -> tuple[int, float, float, int]:
-    rank = BAD.index(task.outcome) if task.outcome in BAD else len(BAD)
-    return rank, -(FIGURES["gpu idle"](task) or 0.0), -(task.seconds or 0.0), task.task
+_CAPPED, _SLOW, _IDLE, _ALIKE = range(len(BAD), len(BAD) + 4)
+"""Ranks of tasks that were done, after those of BAD."""
+
+
+def _ranked(task: TaskUse, usual: Mapping[str, float]) -> tuple[int, float, int]:
+    """Return (rank, how far from the others: the less, the farther, number of the task)."""
+    seconds, idle = task.seconds or 0.0, FIGURES["gpu idle"](task) or 0.0
+    if task.outcome in BAD:
+        return BAD.index(task.outcome), -seconds, task.task
+    if any(_is_at_cap(gpu) for gpu in task.gpus):
+        return _CAPPED, -seconds, task.task
+    if _stands_out(seconds, usual["time"]):
+        return _SLOW, -seconds, task.task
+    return (_IDLE if _stands_out(idle, usual["gpu idle"]) else _ALIKE), -idle, task.task
+
+
+def _is_at_cap(gpu: GpuUse) -> bool:
+    """Return whether a task took all that it may have on a GPU, or more than was booked for it."""
+    peak, cap, booked = gpu.memory_peak_mib, gpu.memory_cap_mib, gpu.memory_booked_mib
+    return peak is not None and ((cap is not None and peak >= cap) or (booked is not None and peak > booked))
+
+
+def _median(tasks: Sequence[TaskUse], name: str) -> float:
+    known = [value for task in tasks if (value := FIGURES[name](task)) is not None]
+    return median(known) if known else 0.0
+
+
+def _stands_out(seconds: float, usual: float) -> bool:
+    return seconds > FAR * usual and seconds - usual > FAR_LEAST_S

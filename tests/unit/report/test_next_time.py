@@ -154,6 +154,13 @@ def test_without_its_script_there_is_no_command() -> None:
     assert next_time.script_of("sbatch -n1 jobs/train.sh", "/home/alice") == "/home/alice/jobs/train.sh"
 
 
+def test_an_option_and_its_reason_have_a_colon_between_them() -> None:
+    report = cpu_job(limit_s=86400.0)
+    then = next_time.NextTime(requests=next_time.requests(report, figures.figures(report)))
+    (said,) = next_time.short_lines(then)
+    assert said.startswith("--time=00:15:00: it took 10 min of ")
+
+
 def test_short_lines_have_option_and_reason() -> None:
     report = cases.report()
     then = next_time.NextTime(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import report_cases as cases
 from rich.cells import cell_len
@@ -10,7 +11,7 @@ from rich.cells import cell_len
 from slurm_share.core.settings import Settings
 from slurm_share.report import tables, text
 from slurm_share.report.records import JobReport
-from slurm_share.report.rules import figures, next_time
+from slurm_share.report.rules import figures, next_time, spread
 from slurm_share.usage import EnergyUse
 
 SHARE = """\
@@ -79,6 +80,31 @@ def test_many_tasks_are_folded_to_quantiles_and_the_worst_five() -> None:
     rows = found.partition("the five that most want a look:")[2].splitlines()[2:7]
     assert [row.split()[0] for row in rows] == ["58", "57", "56", "55", "54"]
     assert "  llsub --resume LLSUB.3    the tasks that are not done" in found
+
+
+def test_tasks_that_are_done_and_alike_want_no_look() -> None:
+    tasks = tuple(cases.task(number, seconds=60.0 + number % 3) for number in range(40))
+    found = said(cases.report(title="LLSUB.3", run="LLSUB.3", tasks=tasks, run_tasks=40))
+    assert "Tasks (40 attempts)" in found
+    assert "want" not in found.partition("Next time")[0]
+
+
+def test_tasks_that_failed_are_first_then_those_at_their_cap_then_the_slow_ones() -> None:
+    def on(**changed: Any) -> dict[str, Any]:
+        return {"gpus": (cases.gpu(0, memory_peak_mib=2048, idle_s=6.0, **changed),)}
+
+    odd: dict[int, dict[str, Any]] = {
+        7: {"outcome": "failed"},
+        9: on(memory_booked_mib=2000),
+        11: on(memory_cap_mib=2048),
+        13: {"seconds": 300.0},
+        15: {"outcome": "host memory"},
+        17: {"gpus": (cases.gpu(0, idle_s=500.0),)},
+    }
+    tasks = [cases.task(number, **odd.get(number, {})) for number in range(40)]
+    assert [one.task for one in spread.worst(tasks, 9)] == [15, 7, 9, 11, 13, 17]
+    assert [one.task for one in spread.worst([*tasks, cases.task(7, attempt=2)], 1)] == [15]
+    assert spread.worst([cases.task(0, outcome="failed"), cases.task(0, attempt=2)]) == ()
 
 
 def test_elements_of_an_array_have_a_line_each_and_a_sum() -> None:

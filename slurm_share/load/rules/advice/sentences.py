@@ -85,11 +85,11 @@ def known(advice: Advice, case: Case, answer: AdviceDraft, cautions: Sequence[st
 def _by_rates(advice: Advice) -> str:
     """Return what to do, for an advice that rates decided."""
     if advice.verdict == "more":
-        limit = "" if advice.decided_by == measured.RESOURCE else f", as many as {advice.decided_by} allows"
+        limit = "" if advice.decided_by == measured.RESOURCE else f", as many as {_allows(advice.decided_by)}"
         return f": go on, next {advice.next}{_with(advice)}{limit}, then look again"
     if advice.verdict == "fewer":
         return f": go back to {advice.next}{_with(advice)}"
-    return ": stay" if advice.decided_by == measured.RESOURCE else f": stay, {advice.decided_by} allows no more"
+    return ": stay" if advice.decided_by == measured.RESOURCE else f": stay, {_allows(advice.decided_by)} no more"
 
 
 def rate_bound(judged: measured.Judgement, answer: AdviceDraft) -> Bound:
@@ -131,7 +131,12 @@ def _reason(advice: Advice, case: Case) -> str:
         return failure_text(case.memory_failures)
     bound = next((one for one in advice.bounds if one.resource == advice.decided_by), None)
     why = "" if bound is None else f" ({bound.why})"
-    return f"{advice.now} tasks are more than {advice.decided_by} allows{why}"
+    return f"{advice.now} tasks are more than {_allows(advice.decided_by)}{why}"
+
+
+def _allows(resource: object) -> str:
+    """Return a resource with its verb: cores allow, GPU memory allows."""
+    return f"{resource} {'allow' if str(resource).endswith('s') else 'allows'}"
 
 
 def kernel_text(kills: int) -> str:

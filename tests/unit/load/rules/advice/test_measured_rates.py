@@ -112,7 +112,7 @@ def test_where_both_say_the_same_load_is_not_spoken_of():
     [
         ({"peak_gib": 7.5}, "stay", 8, "GPU memory", "4 (50/s against 26/s, log): stay, GPU memory allows no more"),
         ({"peak_gib": 6.0}, "more", 10, "GPU memory", "next 10 with "),
-        ({"cores": 9}, "stay", 8, "cores", "stay, cores allows no more"),
+        ({"cores": 9}, "stay", 8, "cores", "stay, cores allow no more"),
         ({"peak_gib": 14.0}, "fewer", 4, "GPU memory", "8 tasks are more than GPU memory allows"),
         ({"kills": 1}, "fewer", 4, "host memory", "the kernel killed 1 process"),
     ],
