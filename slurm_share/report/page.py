@@ -22,10 +22,10 @@ LANES_MOST = 128
 STYLE = """
 :root{color-scheme:light dark;--fg:#1c2024;--soft:#60646c;--bg:#fff;--card:#f6f7f9;--rule:#d9dce1;--accent:#0b63b5;
 --c0:#0072b2;--c1:#d55e00;--c2:#009e73;--c3:#cc79a7;--c4:#8a6d00;--c5:#3a9bd1;--c6:#7a4ea3;--c7:#555;
---ok:#0a7d4f;--bad:#c22b1f;--saved:#8a6d00}
+--shade:#0006;--ok:#0a7d4f;--bad:#c22b1f;--saved:#8a6d00}
 @media (prefers-color-scheme:dark){:root{--fg:#e6e8eb;--soft:#a0a6ae;--bg:#14171a;--card:#1d2125;--rule:#363b42;
 --accent:#6db3f2;--c0:#5ab4e8;--c1:#ff9a52;--c2:#4bcfa5;--c3:#f0a5cb;--c4:#e3c34f;--c5:#9bd4f5;--c6:#bb98dd;--c7:#bbb;
---ok:#3fbf8a;--bad:#ff7b6e;--saved:#e3c34f}}
+--shade:#fff6;--ok:#3fbf8a;--bad:#ff7b6e;--saved:#e3c34f}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
 main{max-width:880px;margin:0 auto;padding:24px 16px 48px}
@@ -41,16 +41,22 @@ article+article{border-top:1px solid var(--rule);margin-top:48px;padding-top:32p
 .bars b{font-variant-numeric:tabular-nums}
 dl{display:grid;grid-template-columns:7.5rem 1fr;gap:4px 14px;margin:12px 0}dt{color:var(--soft)}
 dd{margin:0;overflow-wrap:anywhere}
-.scroll{overflow-x:auto;-webkit-overflow-scrolling:touch}
+.scroll{overflow-x:auto;-webkit-overflow-scrolling:touch;border:1px solid var(--rule);border-radius:6px;
+background:linear-gradient(90deg,var(--bg) 30%,transparent) left/40px 100% no-repeat local,
+linear-gradient(270deg,var(--bg) 30%,transparent) right/40px 100% no-repeat local,
+linear-gradient(90deg,var(--shade),transparent) left/14px 100% no-repeat scroll,
+linear-gradient(270deg,var(--shade),transparent) right/14px 100% no-repeat scroll}
+tbody tr:last-child td{border-bottom:0}
 table{border-collapse:collapse;font-variant-numeric:tabular-nums;font-size:.9rem;min-width:100%}
 th,td{text-align:right;padding:4px 8px;border-bottom:1px solid var(--rule);white-space:nowrap}
 th{color:var(--soft);font-weight:600}th:first-child,td:first-child,.left{text-align:left}
 pre{background:var(--card);padding:10px 12px;border-radius:6px;overflow-x:auto;margin:8px 0;
 font:13px/1.45 ui-monospace,SFMono-Regular,Menlo,monospace}
 figure{margin:16px 0}figcaption{font-weight:600;margin-bottom:2px}
-svg{width:100%;min-width:560px;height:auto;display:block}
+svg{width:100%;height:auto;display:block;overflow:visible}
 .grid{stroke:var(--rule);stroke-width:1}.tick{fill:var(--soft);font:11px system-ui,sans-serif}
 .end{text-anchor:end}.middle{text-anchor:middle}.limit{stroke:var(--bad);stroke-width:1;stroke-dasharray:5 4}
+.grid,.limit,.line{vector-effect:non-scaling-stroke}
 .line{fill:none;stroke-width:1.6;stroke-linejoin:round}.key{display:flex;flex-wrap:wrap;gap:2px 14px;font-size:.85rem}
 .key i{display:inline-block;width:14px;height:3px;vertical-align:middle;margin-right:5px;border-radius:2px}
 """ + "".join(
@@ -61,10 +67,11 @@ svg{width:100%;min-width:560px;height:auto;display:block}
 .key i.done{background:var(--ok);height:9px}.key i.bad{background:var(--bad);height:9px}
 .key i.saved{background:var(--saved);height:9px}
 footer{color:var(--soft);font-size:.85rem;margin-top:40px}
-@media (max-width:600px){.bars li{grid-template-columns:6.5rem 1fr}.bars li span{grid-column:1/-1}
+@media (max-width:600px){.tick{font-size:20px}.lanes .tick{font-size:16px}
+.bars li{grid-template-columns:6.5rem 1fr}.bars li>:last-child{grid-column:1/-1}
 dl{grid-template-columns:1fr}dt{margin-top:6px}main{padding:16px 12px}}
-@media print{:root{color-scheme:light}body{font-size:11px}main{max-width:none;padding:0}svg{min-width:0}
-figure,tr,li{break-inside:avoid}.scroll{overflow:visible}pre{white-space:pre-wrap}}
+@media print{:root{color-scheme:light}body{font-size:11px}main{max-width:none;padding:0}
+figure,tr,li{break-inside:avoid}.scroll{overflow:visible;background:none}pre{white-space:pre-wrap}}
 """  # fmt: skip
 BAD = {"saved": "saved", "unfinished": "saved"}
 """Outcome of a task -> its class in the timeline; done: done, others: bad."""
@@ -239,7 +246,7 @@ def _plot(
             f'<span><i class="c{number % svg.COLOURS}"></i>{escape(line.label)}</span>'
             for number, line in enumerate(lines)
         ) + "</div>"  # fmt: skip
-    return f'<figure><figcaption>{escape(title)}</figcaption>{key}<div class="scroll">{drawn}</div></figure>'
+    return f"<figure><figcaption>{escape(title)}</figcaption>{key}{drawn}</figure>"
 
 
 def _percent(value: float) -> str:
@@ -342,10 +349,7 @@ def _timeline(report: JobReport, found: JobFigures, origin: float, until: float)
     kinds = dict.fromkeys(block.kind for row in shown for lane in row.lanes for block in lane)
     words = {"done": "done", "bad": "failed", "saved": "saved or unfinished"}
     key = "".join(f'<span><i class="{kind}"></i>{words[kind]}</span>' for kind in kinds)
-    return (
-        f'<figure><figcaption>Tasks on GPUs</figcaption><div class="key">{key}</div>'
-        f'<div class="scroll">{drawn}</div>{note}</figure>'
-    )
+    return f'<figure><figcaption>Tasks on GPUs</figcaption><div class="key">{key}</div>{drawn}{note}</figure>'
 
 
 def _lanes(tasks: Sequence[TaskUse], origin: float) -> tuple[tuple[svg.Block, ...], ...]:

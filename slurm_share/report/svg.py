@@ -11,8 +11,8 @@ from html import escape
 
 from msgspec import Struct
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM = 720, 62, 12, 10, 24
-HEIGHT = 150
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 720, 62, 12, 14, 24
+HEIGHT = 190
 LANE = 9
 """Height of a task in the timeline."""
 COLOURS = 8
@@ -95,7 +95,7 @@ def timeline(rows: Sequence[Lanes], *, until: float, name: str) -> str:
     def x(seconds: float) -> float:
         return LEFT + (WIDTH - LEFT - RIGHT) * min(1.0, max(0.0, seconds / until if until else 0.0))
 
-    parts = [_open(height, name), *_time_axis(until, x, height)]
+    parts = [_open(height, name, "lanes"), *_time_axis(until, x, height)]
     place = float(TOP)
     for row in rows:
         middle = place + len(row.lanes) * LANE / 2
@@ -141,8 +141,9 @@ def _runs(points: Sequence[tuple[float, float | None]]) -> list[list[tuple[float
     return [run for run in found if run]
 
 
-def _open(height: float, name: str) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{escape(name)}"><title>{escape(name)}</title>'
+def _open(height: float, name: str, kind: str = "plot") -> str:
+    said = escape(name)
+    return f'<svg class="{kind}" viewBox="0 0 {WIDTH} {height:g}" role="img" aria-label="{said}"><title>{said}</title>'
 
 
 def _time_axis(until: float, x: Callable[[float], float], height: float) -> list[str]:

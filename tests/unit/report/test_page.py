@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import html.parser
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import report_cases as cases
@@ -14,6 +16,9 @@ from slurm_share.report import page, svg
 from slurm_share.report.records import JobReport
 from slurm_share.report.rules import figures, next_time
 from slurm_share.usage import GpuSeries, UseSeries
+
+if TYPE_CHECKING:
+    from chromium import Chromium
 
 EVIL = '<script>alert("1")</script>&\'"'
 VOID = {"meta"}
@@ -88,6 +93,22 @@ def test_tasks_have_a_timeline() -> None:
     assert "<figcaption>Tasks on GPUs</figcaption>" in found
     assert found.count('<rect class="task done"') == 40
     assert "task 7, done, 60 s, 2.0 GiB of GPU memory" in found
+
+
+def test_on_a_phone_pictures_and_bars_fit_and_wide_tables_scroll_in_a_box(chromium: Chromium, tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    report = cases.report(run="LLSUB.1", tasks=tuple(cases.task(n) for n in range(40)), series=(series(),))
+    file.write_text(written(report))
+    with chromium.page(file.as_uri(), width=390, height=844, phone=True) as shown:
+        assert shown.run("document.documentElement.scrollWidth") <= 390
+        rights = shown.run("[...document.querySelectorAll('svg')].map(one => one.getBoundingClientRect().right)")
+        assert len(rights) == 6
+        assert max(rights) <= 390
+        assert min(shown.run("[...document.querySelectorAll('.bar')].map(one => one.offsetWidth)")) > 200
+        wide = "[...document.querySelectorAll('.scroll')].filter(one => one.scrollWidth > one.clientWidth)"
+        borders = shown.run(f"{wide}.map(one => getComputedStyle(one).borderRightWidth)")
+        assert borders
+        assert set(borders) == {"1px"}
 
 
 def test_simulated_gpus_are_said_to_be() -> None:
