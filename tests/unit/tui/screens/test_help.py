@@ -50,7 +50,7 @@ def test_every_key_and_every_column_is_in_it(width: int) -> None:
 
 
 def test_it_shows_the_keys_that_the_configuration_gave() -> None:
-    text = page(keymap.checked({"pause": "f9", "go.down": "d"}), "", (), 100).plain
+    text = page(keymap.checked({"pause": "f9", "go.down": "n"}), "", (), 100).plain
     assert "  F9" in text
     assert "Enter l" not in text
 
