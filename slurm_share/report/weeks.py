@@ -1,4 +1,4 @@
-"""A user's own week: read from Slurm's accounts and the jobs' comments, as text and as JSON."""
+"""A user's own week, and the site's idle GPU-hours: from Slurm's accounts and the jobs' comments, as text and JSON."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ FETCHED = {
     ("source", "src"),
     ("object", "data"),
 }
-"""What a browser loads by itself when it shows a page."""
+"""Files that a browser loads by itself when it shows a page."""
 
 
 class Parts(HTMLParser):

@@ -1,4 +1,4 @@
-"""What to ask for next time: options with reasons, and complete commands."""
+"""The request for next time: options with reasons, and complete commands."""
 
 from __future__ import annotations
 

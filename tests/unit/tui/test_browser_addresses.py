@@ -1,4 +1,4 @@
-"""What a request may ask for: tables of paths, Hosts and Origins."""
+"""Requests that are answered: tables of paths, Hosts and Origins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the agent keeps of jobs, and who may ask for it: files, socket, port, and the agents of other nodes."""
+"""The agent's records of jobs, and who may ask for them: files, socket, port, and the agents of other nodes."""
 
 from __future__ import annotations
 

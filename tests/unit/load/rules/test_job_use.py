@@ -1,4 +1,4 @@
-"""What jobs use, from a node's samples: totals, idle times, energy that adds up, restarts of the agent and of jobs."""
+"""The use by jobs, from a node's samples: totals, idle times, energy that adds up, restarts of agent and jobs."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ import json
 import random
 import subprocess
 import sys
+import tempfile
 import time
 from bisect import bisect_left
 from pathlib import Path
@@ -73,21 +74,25 @@ def run_mix(machine: Machine, seed: int, *, foreign: bool | None = None) -> MixR
     lines, is_packed = lines_of(chosen), chosen.random() < 0.5
     more: dict[str, Any] = {} if is_packed else {"pack": None}
     run = machine.run(lines, at_once=chosen.randint(2, 5), **more)
-    observer = subprocess.Popen([sys.executable, "-c", OBSERVE], env=machine.environ, stdout=subprocess.PIPE, text=True)
+    # Into a file: a pipe that nobody reads would stop the observer once it is full.
+    readings = Path(tempfile.mkstemp(prefix="counters-")[1])
+    with readings.open("ab") as out:
+        observer = subprocess.Popen([sys.executable, "-c", OBSERVE], env=machine.environ, stdout=out)
     other = None
     if chosen.random() < 0.3 if foreign is None else foreign:
         words = [TASK, "--load", "30", "--seconds", "600"]
         other = subprocess.Popen(words, env=machine.environ, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
+        await_reading(observer, readings, 0.0)
         run.go()
-        time.sleep(0.1)
+        await_reading(observer, readings, time.time())
     finally:
         for process in (other, observer):
             if process is not None:
                 process.kill()
                 process.wait()
-        text = observer.communicate()[0]
-    seen = [json.loads(line) for line in text.splitlines() if line.endswith("]")]
+        seen = read_counters(readings)
+        readings.unlink()
     (use,) = files.read_folder(Path(run.node), JobUse)[0]
     assert use.ended is not None
     assert use.others[0].measured_s is not None
@@ -103,6 +108,18 @@ def run_mix(machine: Machine, seed: int, *, foreign: bool | None = None) -> MixR
         unattributed_j=sum(gpu.unattributed_j for gpu in use.others),
         least_j=min([*energies, *(part for gpu in use.others for part in (gpu.short_j, gpu.unattributed_j))]),
     )
+
+
+def read_counters(file: Path) -> list[list[float]]:
+    """Return the observer's readings so far: time and counters in mJ."""
+    return [json.loads(line) for line in file.read_text().splitlines() if line.endswith("]")]
+
+
+def await_reading(observer: subprocess.Popen[bytes], file: Path, after: float) -> None:
+    """Wait for a reading that was taken after a moment."""
+    while not (seen := read_counters(file)) or seen[-1][0] <= after:
+        assert observer.poll() is None, "the observer of the counters has ended"
+        time.sleep(0.02)
 
 
 def between(seen: list[list[float]], number: int, since: float, until: float) -> float:
