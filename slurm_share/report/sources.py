@@ -79,6 +79,8 @@ def read(argument: str, who: Viewer, settings: Settings) -> JobReport:
     if not argument:
         raise UsageError("an argument is empty: write job ids or folders of runs (is a shell variable not set?)")
     if _JOB.fullmatch(argument) and not (Path(argument) / run_folder.RUN).exists():
+        if any(numbers.whole(part, numbers.UINT32_MOST) is None for part in re.findall("[0-9]+", argument)):
+            raise UsageError(f"there is no job {argument}: Slurm's numbers end at {numbers.UINT32_MOST}")
         return read_job(argument, who, settings)
     if "/" in argument or os.path.lexists(argument) or argument.startswith("LLSUB"):
         return read_run(submitting.find_folder(argument), who, settings)

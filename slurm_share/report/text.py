@@ -88,7 +88,9 @@ def when(report: JobReport, found: JobFigures) -> str:
     job = report.job
     verb = wording.ended(report)
     after = "" if found.elapsed_s is None else f"{' after' * (not report.runs)} {span_text(found.elapsed_s)}"
-    if len(report.starts) > 1 and found.elapsed_s is not None:
+    if not wording.has_begun(report):
+        after = ""
+    elif len(report.starts) > 1 and found.elapsed_s is not None:
         noun = "element" if wording.is_array(report) else "component" if _is_het(report) else "start"
         after = f"; {counted(len(report.starts), noun)}, {span_text(found.elapsed_s)} together"
     elif found.limit_s:
@@ -121,7 +123,9 @@ def asked(report: JobReport) -> str:
 
 
 def had(report: JobReport, found: JobFigures) -> str:
-    """Return what the job had."""
+    """Return what the job had; empty: it has not started."""
+    if not wording.has_begun(report):
+        return ""
     parts = []
     if found.gpu_count:
         names = dict.fromkeys(one.use.name for one in found.gpus if one.use.name)

@@ -278,7 +278,15 @@ def _failures(folder: Path, job: int, uid: int) -> int:
         for one in run_folder.parse_results(_read_last(file))
     )
     # All starts of this job; the folder may also contain earlier jobs of the run.
-    return sum(one.outcome == "gpu memory" and JobStart.parse(one.job).number == job for one in ended)
+    return sum(
+        one.outcome == "gpu memory" and JobStart.parse(one.job).number == job and not _gets_more(one) for one in ended
+    )
+
+
+def _gets_more(ended: Ended) -> bool:
+    """Return whether a packed run tries the task again with more GPU memory booked: it had more than its booking, which
+    says nothing about the number of tasks."""
+    return ended.again is True and isinstance(ended.gpu_booked_mib, int)
 
 
 def _read_last(file: Path) -> bytes:

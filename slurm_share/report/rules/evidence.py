@@ -78,9 +78,9 @@ def most_at_once(use: JobUse, tasks: Sequence[TaskUse], series: UseSeries | None
         seen = [sum(count or 0 for count in column) for column in columns]
         if any(seen):
             return max(seen)
-    if use.share is not None and use.gpus:
+    if use.share is not None and use.gpus and (use.slots is None or use.slots >= use.share):
         return use.share * len(use.gpus)
-    return use.slots
+    return use.slots  # fewer than N: it had a part of a GPU
 
 
 def _of_node(report: JobReport, use: JobUse) -> Evidence:

@@ -14,6 +14,10 @@ from ..records import JobFigures, JobReport, NodeGpu
 
 EXACT: tuple[EnergyRule, ...] = get_args(EnergyRule)
 """Rules of dividing energy, the most exact first."""
+HELD_TWICE = "several of its starts had a GPU at the same time, whose whole energy is in the record of each"
+OVERLAP = 0.05
+"""Part of their time for which starts may be on a GPU together and count as one after another: a sample at the end of
+one is also the first one of the next."""
 NO_PRESSURE = "the kernel or the node's agent does not tell it"
 
 
@@ -40,6 +44,11 @@ def figures(report: JobReport) -> JobFigures:
     charged = [one.energy for one in measured if one.energy is not None]
     largest = max(measured, key=lambda use: use.memory_peak_mib or -1, default=None)
     energy_j, energy_by = _energy(report, charged)
+    # Each start's record has the whole GPU's energy: of starts at the same time it would count several times.
+    is_once = not any(_is_held_twice(several, report.now) for several in _holders(uses).values())
+    unknown = _reasons(report, measured)
+    if not is_once:
+        unknown |= {"device_j": HELD_TWICE, "unattributed_j": HELD_TWICE}
     by |= energy_by
     return replace(
         JobFigures(
@@ -70,12 +79,12 @@ def figures(report: JobReport) -> JobFigures:
             energy_j=energy_j,
             energy_idle_j=total(one.idle_j for one in charged) if len(charged) == len(measured) else None,
             energy_rule=max((one.rule for one in charged), key=EXACT.index, default=None),
-            unattributed_j=total(one.unattributed_j for use in uses for one in use.others),
-            device_j=_device(uses),
+            unattributed_j=total(one.unattributed_j for use in uses for one in use.others) if is_once else None,
+            device_j=_device(uses) if is_once else None,
             simulated=any(use.simulated for use in measured),
             by=by,
         ),
-        unknown=_reasons(report, measured),
+        unknown=unknown,
     )
 
 
@@ -174,7 +183,11 @@ def gpus_of(uses: Sequence[JobUse], now: float) -> tuple[NodeGpu, ...]:
         for gpu in use.gpus:
             held = gpu.held_s if gpu.held_s is not None else span_of(use, now)
             found.setdefault((use.node, gpu.uuid), []).append(replace(gpu, held_s=held))
-    joined = [NodeGpu(node=node, use=_over_starts(several)) for (node, _), several in found.items()]
+    twice = {key for key, several in _holders(uses).items() if _is_held_twice(several, now)}
+    joined = [
+        NodeGpu(node=key[0], use=replace(_over_starts(several), **({"device_j": None} if key in twice else {})))
+        for key, several in found.items()
+    ]
     return tuple(sorted(joined, key=lambda one: (one.node, one.use.index if one.use.index is not None else 1 << 30)))
 
 
@@ -240,6 +253,25 @@ def _energy(report: JobReport, charged: Sequence[EnergyUse]) -> tuple[float | No
         return sum(one.joules for one in charged), {}
     found = total(one.energy_j for one in report.starts)
     return found, {} if found is None else {"energy_j": "sacct"}
+
+
+def _holders(uses: Iterable[JobUse]) -> dict[tuple[str, str], list[JobUse]]:
+    found: dict[tuple[str, str], list[JobUse]] = {}
+    for use in uses:
+        for gpu in use.gpus:
+            found.setdefault((use.node, gpu.uuid), []).append(use)
+    return found
+
+
+def _is_held_twice(uses: Sequence[JobUse], now: float) -> bool:
+    """Return whether starts had the same GPU at the same time."""
+    spans = sorted((use.began, now if use.ended is None else use.ended) for use in uses if use.began is not None)
+    until = whole = twice = 0.0
+    for begin, end in spans:
+        whole += max(0.0, end - max(begin, until))
+        twice += max(0.0, min(end, until) - begin)
+        until = max(until, end)
+    return twice > OVERLAP * whole
 
 
 def _device(uses: Sequence[JobUse]) -> float | None:

@@ -14,6 +14,7 @@ from ...core.text import counted, span_text
 from ...load import Advice, advise_nodes, thresholds
 from ...slurm.records import Submission
 from ...slurm.rules import submitted
+from ...usage import TaskUse
 from ..records import JobFigures, JobReport, Request
 from . import evidence, wording
 
@@ -51,12 +52,23 @@ def advice(report: JobReport, settings: Settings, submission: Submission | None)
     nodes = evidence.of_report(report)
     if not nodes or report.job is None or not any(node.gpus for node in nodes):
         return None
-    failures = sum(task.outcome == "gpu memory" for task in report.tasks)
+    failures = _memory_failures(report.tasks)
     if not failures and all(node.load is None and not node.kills for node in nodes):
         return None
     last = report.job
     jobs = [evidence.queued(one, report) for one in report.starts if one.job == last.job or one.array is not None]
     return advise_nodes(jobs, nodes, settings, memory_failures=failures, submission=submission)
+
+
+def _memory_failures(tasks: Sequence[TaskUse]) -> int:
+    """Return the attempts that ran out of GPU memory, without those of a packed run whose task got more afterwards:
+    they had more than was booked for them, which says nothing about the number of tasks."""
+    last = {task.task: task.outcome for task in tasks}
+    return sum(
+        task.outcome == "gpu memory"
+        and (last[task.task] == "gpu memory" or all(gpu.memory_booked_mib is None for gpu in task.gpus))
+        for task in tasks
+    )
 
 
 def requests(report: JobReport, found: JobFigures) -> tuple[Request, ...]:

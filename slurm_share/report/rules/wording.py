@@ -11,6 +11,8 @@ from ..records import JobFigures, JobReport
 UNKNOWN = "unknown"
 LITTLE_S = 1.0
 """Seconds below which waiting is not worth a word."""
+LIKE = 0.01
+"""Part of the energy of the GPUs by which charged and nobody's may differ from it and still be all of it."""
 RULES = {
     "counter": "exact: nobody else was on them",
     "sm time": "beside others the idle power in equal parts, the rest by SM time",
@@ -36,6 +38,8 @@ def outcome(report: JobReport, found: JobFigures) -> str:
     name = f" ({job.name})" if job is not None and job.name else ""
     what = f"run {report.run}" if report.run else f"job {report.title}"
     after = "" if found.elapsed_s is None else f"{' after' * (not report.runs)} {span_text(found.elapsed_s)}"
+    if not has_begun(report):
+        return f"{what}{'' if report.run else name} {ended(report)}"
     limit = "" if found.limit_s is None or len(report.starts) > 1 else f" of {span_text(found.limit_s)}"
     return f"{what}{'' if report.run else name} {ended(report)}{after}{limit}"
 
@@ -53,6 +57,11 @@ def ended(report: JobReport) -> str:
     return _verb(job)
 
 
+def has_begun(report: JobReport) -> bool:
+    """Return whether a start of it has begun, as far as Slurm's accounts tell."""
+    return not report.starts or any(one.has_begun for one in report.starts)
+
+
 def is_array(report: JobReport) -> bool:
     """Return whether the report is of several elements of an array."""
     return len({one.id for one in report.starts}) > 1 and any(one.array for one in report.starts)
@@ -62,6 +71,8 @@ def _verb(job: AccountedJob) -> str:
     if job.state == "PENDING":
         return "waits"
     verb = _VERBS.get(job.state, f"ended ({job.state})")
+    if job.state == "CANCELLED" and not job.has_begun:
+        verb += " before it started"
     if job.state == "FAILED" and (job.signal or job.exit_code):
         verb += f" (signal {job.signal})" if job.signal else f" (exit code {job.exit_code})"
     return verb
@@ -121,14 +132,24 @@ def energy(found: JobFigures) -> str:
         return f"{joules_text(found.energy_j)}, of its nodes or GPUs as Slurm counts it"
     like = found.device_j or 0.0
     said = joules_text(found.energy_j, like)
+    nobodys = found.unattributed_j or 0.0
+    others = like - found.energy_j - nobodys
     if like:
         said += f" of the {joules_text(like)} of its GPUs"
-    if found.unattributed_j:
-        said += f"; {joules_text(found.unattributed_j, like)} is nobody's"
-    others = like - found.energy_j - (found.unattributed_j or 0.0)
-    if found.unattributed_j is not None and others > 0.01 * like:
+        if abs(others) <= LIKE * like:
+            # Three rounded figures would often not add up.
+            step = _step(like)
+            nobodys = step * (round(like / step) - round(found.energy_j / step))
+    if nobodys > 0:
+        said += f"; {joules_text(nobodys, like)} is nobody's"
+    if found.unattributed_j is not None and others > LIKE * like:
         said += f", {joules_text(others, like)} other jobs'"
     return said
+
+
+def _step(joules: float) -> float:
+    """Return the last digit that `joules_text` writes, in joules."""
+    return 1.0 if joules < 1000 else 100.0 if joules < 1e6 else 36_000.0
 
 
 def cpu(found: JobFigures) -> str:

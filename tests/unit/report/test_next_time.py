@@ -91,6 +91,18 @@ def test_tasks_that_ran_out_of_gpu_memory_are_fewer_next_time() -> None:
     assert (advice.verdict, advice.next) == ("fewer", 2)
 
 
+def test_a_packed_task_that_got_more_gpu_memory_afterwards_makes_no_fewer_tasks() -> None:
+    """It had more than its booking; the GPU was not full."""
+    booked = cases.gpu(0, memory_booked_mib=768, memory_peak_mib=None, energy=None)
+    failed = cases.task(3, outcome="gpu memory", gpus=(booked,))
+    tasks = (failed, *(cases.task(n) for n in range(8)))
+    for attempts, verdict in ((tasks, "more"), ((*tasks, failed), "fewer")):
+        report = cases.report(run="LLSUB.1", triple="[1,4,4]", tasks=attempts, run_tasks=8)
+        advice = next_time.advice(report, Settings(), None)
+        assert advice is not None
+        assert advice.verdict == verdict
+
+
 def test_no_advice_without_a_measured_gpu() -> None:
     assert next_time.advice(cases.report(uses=()), Settings(), None) is None
     assert next_time.advice(cpu_job(), Settings(), None) is None
@@ -106,6 +118,8 @@ def test_the_most_tasks_at_once_are_read_from_the_series() -> None:
     series = UseSeries(job=4711, uid=2001, node="n1", every_s=5.0, at=[1.0, 2.0, 3.0], gpus=gpus)
     assert evidence.most_at_once(cases.use(), (), series) == 5
     assert evidence.most_at_once(cases.use(), (), None) == 4  # N on each of two GPUs
+    part = cases.use(share=4, slots=1, gpus=(cases.gpu(0),))
+    assert evidence.most_at_once(part, (), None) == 1
 
 
 # ---- The command ----

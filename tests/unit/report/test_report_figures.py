@@ -99,3 +99,14 @@ def test_energy_of_other_jobs_on_the_same_gpus_is_told() -> None:
     shared = GpuEnergy(uuid="GPU-00000000", unattributed_j=20_000.0, total_j=300_000.0)
     found = figures(cases.report(uses=(cases.use(gpus=(cases.gpu(0),), others=(shared,)),)))
     assert wording.energy(found) == "180.0 kJ of the 300.0 kJ of its GPUs; 20.0 kJ is nobody's, 100.0 kJ other jobs'"
+
+
+def test_the_energy_of_a_gpu_that_elements_had_together_is_not_counted_for_each() -> None:
+    starts = tuple(cases.accounted(job=4711 + n, id=f"4711_{n}") for n in range(2))
+    together = figures(cases.report(starts=starts, uses=(cases.use(), cases.use(job=4712))))
+    assert together.energy_j == 720_000
+    assert (together.device_j, together.unattributed_j, together.gpus[0].use.device_j) == (None, None, None)
+    assert "at the same time" in together.unknown["device_j"]
+    # One sample is at the end of the one and the beginning of the other.
+    later = cases.use(job=4712, began=cases.BEGAN + 595, ended=cases.BEGAN + 1195)
+    assert figures(cases.report(starts=starts, uses=(cases.use(), later))).device_j == 800_000

@@ -68,6 +68,8 @@ def read(text: str, who: sources.Viewer = ALICE) -> sources.JobReport:
         ("4711.0", "neither a job"),
         ("-1", "neither a job"),
         ("99999999999", "neither a job"),
+        ("4294967296", "there is no job 4294967296: Slurm's numbers end at 4294967295"),
+        ("4711_9999999999", "there is no job"),
         ("LLSUB.77", "there is no folder LLSUB.77"),
         ("/etc/passwd", "is a file, not the folder of a run"),
         ("/tmp", "is not the folder of a run"),

@@ -10,8 +10,8 @@ from rich.cells import cell_len
 
 from slurm_share.core.settings import Settings
 from slurm_share.report import tables, text
-from slurm_share.report.records import JobReport
-from slurm_share.report.rules import figures, next_time, spread
+from slurm_share.report.records import JobFigures, JobReport
+from slurm_share.report.rules import figures, next_time, spread, wording
 from slurm_share.usage import EnergyUse
 
 SHARE = """\
@@ -184,3 +184,22 @@ def test_jobs_of_a_day_have_a_line_each() -> None:
     assert lines[1].split()[-3:] == ["min", "360.0", "kJ"]
     assert lines[2].split()[-2:] == ["?", "?"]
     assert lines[3] == "... and 3 older jobs: slurm-share report JOB, sacct"
+
+
+def test_the_three_energies_add_up_as_they_are_written() -> None:
+    for joules, nobodys, written in (
+        (7_660.0, 0.0, "7.7 kJ of the 7.7 kJ of its GPUs"),
+        (3_260.0, 80.0, "3.3 kJ of the 3.3 kJ of its GPUs"),
+        (7_540.0, 80.0, "7.5 kJ of the 7.6 kJ of its GPUs; 0.1 kJ is nobody's"),
+        (12_340.0, 120.0, "12.3 kJ of the 12.5 kJ of its GPUs; 0.2 kJ is nobody's"),
+    ):
+        found = JobFigures(energy_j=joules, unattributed_j=nobodys, device_j=joules + nobodys)
+        assert wording.energy(found) == written
+
+
+def test_a_job_that_has_not_started_had_nothing() -> None:
+    for state, verb in (("PENDING", "  Waits"), ("CANCELLED", "  Was cancelled before it started")):
+        job = cases.accounted(state=state, start=None, end=None, elapsed_s=0.0, nodes=())
+        lines = said(cases.report(starts=(job,), uses=())).splitlines()
+        assert lines[1] == verb
+        assert not [line for line in lines if line.startswith("  had ")]

@@ -15,8 +15,8 @@ RUN = Run(
 )
 
 
-def ended(task, outcome, job="4711"):
-    one = Ended(task=task, rank=task, attempt=1, outcome=outcome, node="n1", job=job, started=1.0, seconds=2.0)
+def ended(task, outcome, job="4711", **more):
+    one = Ended(task=task, rank=task, attempt=1, outcome=outcome, node="n1", job=job, started=1.0, seconds=2.0, **more)
     return run_folder.render_ended(one)
 
 
@@ -40,6 +40,13 @@ def job(folder, **more):
 
 
 def test_deaths_of_this_job_are_counted_over_its_nodes(folder):
+    assert result_files.read_memory_failures([job(folder)], os.geteuid()) == {4711: 3}
+
+
+def test_packed_tasks_that_get_more_memory_are_not_counted(folder):
+    with open(folder / "logs" / "p8-p15_n2" / "results.jsonl", "wb") as file:
+        file.write(ended(8, "gpu memory", gpu_booked_mib=768, again=True))
+        file.write(ended(9, "gpu memory", gpu_booked_mib=768, again=False) + ended(10, "gpu memory", again=True))
     assert result_files.read_memory_failures([job(folder)], os.geteuid()) == {4711: 3}
 
 
