@@ -26,7 +26,13 @@ def merged(sources: Iterable[Sequence[JobUse]]) -> tuple[JobUse, ...]:
 
 
 def _joined(first: JobUse, second: JobUse) -> JobUse:
-    """Return the first record with what only the second one knows."""
+    """Return the first record with what only the second one knows.
+
+    A source that was killed knows the job's beginning only: it comes after one that saw the end. Else the tasks' energy
+    is more than the job's, and its GPU-seconds are too few.
+    """
+    if first.ended is None and second.ended is not None:
+        first, second = second, first
     gpus = {one.uuid: one for one in first.gpus}
     measures_energy = first if any(one.energy is not None for one in first.gpus) else second
     if not any(one.energy is not None for one in measures_energy.gpus):

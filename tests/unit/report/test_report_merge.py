@@ -36,6 +36,18 @@ def test_a_job_begins_and_ends_with_the_widest_of_its_records() -> None:
     assert (use.began, use.ended) == (cases.BEGAN, cases.BEGAN + 600)
 
 
+def test_a_source_that_was_killed_comes_after_one_that_saw_the_end() -> None:
+    """The tasks of a run are there up to the kill: their energy would be more than that of the job."""
+    early = EnergyUse(joules=30_000.0, rule="sm time")
+    killed = cases.use(ended=None, gpus=(cases.gpu(0, energy=early, measured_s=60.0, memory_booked_mib=9),), others=())
+    (use,) = merged([[killed], [cases.use(gpus=(cases.gpu(0),))]])
+    (gpu,) = use.gpus
+    assert gpu.energy is not None
+    assert (gpu.energy.joules, gpu.measured_s, gpu.memory_booked_mib) == (180_000.0, 600.0, 9)
+    assert use.ended == cases.BEGAN + 600
+    assert use.others
+
+
 def test_starts_and_nodes_stay_apart() -> None:
     uses = merged([[cases.use(), cases.use(node="n2"), cases.use(restarts=1)], [cases.use(job=4712)]])
     assert [(use.job, use.restarts, use.node) for use in uses] == [
