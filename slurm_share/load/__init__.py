@@ -6,7 +6,7 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from . import columns, options, recording, snapshot, text
+    from . import columns, metrics, options, recording, snapshot, text
     from .agent import callers, client, service, tls
     from .agent.client import usage_of
     from .agent.connections import Connection, Connections
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .sources import frames, origin, queue_reader, srun
     from .sources.demo import Demo
     from .sources.origin import Advisor, Origin, SurveySource
-    from .sources.prometheus import PrometheusSource
+    from .sources.prometheus import PrometheusRange, PrometheusSource, range_step_s
     from .sources.replay import Replay
     from .sources.srun_command import srun_environment
     from .sources.survey_reader import SurveyReader
@@ -47,6 +47,7 @@ __getattr__, __all__ = exports(
     __name__,
     modules=[
         *("agent.callers", "agent.client", "agent.service", "agent.tls", "columns", "columns.advice_columns"),
+        "metrics",
         "columns.gpu_columns",
         *("columns.job_columns", "columns.job_request", "columns.node_columns", "columns.process_columns", "options"),
         *("columns.queue_columns", "rules.queue_rows", "sources.queue_reader"),
@@ -77,7 +78,7 @@ __getattr__, __all__ = exports(
         ],
         "sources.demo": ["Demo"],
         "sources.origin": ["Advisor", "Origin", "SurveySource"],
-        "sources.prometheus": ["PrometheusSource"],
+        "sources.prometheus": ["PrometheusRange", "PrometheusSource", "range_step_s"],
         "sources.replay": ["Replay"],
         "sources.srun_command": ["srun_environment"],
         "sources.survey_reader": ["SurveyReader"],

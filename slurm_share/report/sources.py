@@ -1,8 +1,8 @@
 """Read all that is known of a job or a run, each figure from the first source that has it.
 
 The order: files of the launcher in the run's folder, the agents' records, the job's SystemComment, the records that
-this node's hooks keep, and Slurm's accounts. A source that is not there, or does not answer, is one sentence of the
-report. The caller sees own jobs; root and operators see all.
+this node's hooks keep, a site's Prometheus, and Slurm's accounts. A source that is not there, or does not answer, is
+one sentence of the report. The caller sees own jobs; root and operators see all.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ..slurm.records import QueuedJob
 from ..slurm.rules.resources import share_of
 from ..triples import Ended, Run, result_files, run_folder, submitting
 from ..usage import EnergyUse, GpuUse, JobUse, TaskUse, UseSeries, comment, files
+from . import prometheus
 from .records import JobReport
 from .rules import merge
 
@@ -327,11 +328,12 @@ def _uses(
     commented = [use for one in starts for use in _of_comment(one, problems)]
     hooked, said = files.read_folder(USAGE_RECORDS, JobUse, jobs=wanted) if wanted else ([], [])
     problems += [] if who.uid else said  # the files of others cannot be read, and are not the caller's
-    sources = [launched, asked, commented, hooked]
+    stored, of_prometheus = prometheus.read(starts, (*of_launcher, *of_agents), settings, problems)
+    sources = [launched, asked, commented, hooked, stored]
     # What a file or a comment says is believed only about the job that it is of, and of its user.
     known = {(one.job, one.uid) for one in starts}
     kept = [[use for use in uses if not known or (use.job, use.uid) in known] for uses in sources]
-    return merge.merged(kept), merge.merged_series([of_launcher, of_agents])
+    return merge.merged(kept), merge.merged_series([of_launcher, of_agents, of_prometheus])
 
 
 def _of_launcher(

@@ -52,6 +52,7 @@ class _Body(Struct, frozen=True):
 
 
 class _Range(Struct, frozen=True):
+    metric: metrics.MetricLabels = metrics.MetricLabels()
     values: list[tuple[float, str]] = []
 
 
@@ -72,6 +73,19 @@ _range_decoder = msgspec.json.Decoder(_RangeBody)
 Body = TypeVar("Body", _Body, _RangeBody)
 POINTS_MOST = 720
 """Most points of an answer over time, more than a plot has columns."""
+
+
+class PrometheusRange(Struct, frozen=True):
+    """One series over time."""
+
+    labels: metrics.MetricLabels
+    points: tuple[tuple[float, float | None], ...]
+    """(Unix time, value), the oldest first; None: not a number."""
+
+
+def range_step_s(begin: float, end: float) -> float:
+    """Return the seconds between two points of a query over time."""
+    return max(15.0, (end - begin) / POINTS_MOST)
 
 
 class PrometheusSource(Source):
@@ -165,12 +179,26 @@ class PrometheusSource(Source):
     ) -> tuple[tuple[float, float | None], ...]:
         """Return the values of a query with one result over time: (Unix time, value), oldest first; at most
         POINTS_MOST. Empty: there are none. Raises the errors of `read`."""
-        step_s = max(15.0, (end - begin) / POINTS_MOST)
-        data = {"query": query, "start": f"{begin:.3f}", "end": f"{end:.3f}", "step": f"{step_s:.3f}"}
+        found = self.read_ranges(query, begin, end, timeout_s)
+        return found[0].points if found else ()
+
+    def read_ranges(self, query: str, begin: float, end: float, timeout_s: float) -> tuple[PrometheusRange, ...]:
+        """As `read_range`, of a query with any number of results."""
+        data = {
+            "query": query,
+            "start": f"{begin:.3f}",
+            "end": f"{end:.3f}",
+            "step": f"{range_step_s(begin, end):.3f}",
+        }
         body = self._ask("query_range", data, timeout_s, _range_decoder)
-        found = [] if body.data is None or not body.data.result else body.data.result[0].values
         try:
-            return tuple((at, None if math.isnan(value := float(text)) else value) for at, text in found)
+            return tuple(
+                PrometheusRange(
+                    one.metric,
+                    tuple((at, None if math.isnan(value := float(text)) else value) for at, text in one.values),
+                )
+                for one in (() if body.data is None else body.data.result)
+            )
         except ValueError as error:
             raise SlurmShareError(f"Prometheus at {self._url} answers with no number ({shown(str(error))})") from error
 
