@@ -48,6 +48,16 @@ try:
 except SlurmShareError as error:
     sys.exit(str(error))
 """
+COURSE = """
+import sys, time
+from msgspec.json import encode
+from slurm_share.core import config
+from slurm_share.report import prometheus
+from slurm_share.slurm.accounts import AccountedJob
+start, problems = time.time() - 60, []
+job = AccountedJob(job=int(sys.argv[1]), id=sys.argv[1], user=sys.argv[2], uid=2001, start=start, nodes=("n1",))
+print(encode([*prometheus.read((job,), (), config.load().settings, problems), problems]).decode())
+"""
 READ = """
 import json, sys
 from pathlib import Path
@@ -314,6 +324,19 @@ def test_a_job_is_known_after_its_end_to_its_user_on_another_node_and_energy_add
         "bash", "-c", "cat /var/lib/slurm-share-agent/jobs/* </dev/null; ls /var/lib/slurm-share-agent"
     )
     assert files.stderr.count("Permission denied") == 2
+
+
+def test_operators_have_a_jobs_course_from_prometheus_and_users_have_none(scene: Scene) -> None:
+    def course(ask: Callable[..., CompletedProcess[str]], user: str) -> Any:
+        return json.loads(ask(PYTHON, "-c", COURSE, str(scene.alices_job), user).stdout)
+
+    (use,), (series,), problems = course(scene.as_olga, "alice")
+    (gpu,) = use["gpus"]
+    assert (use["job"], use["by"]["memory_peak_mib"], problems) == (scene.alices_job, "prometheus", [])
+    assert (gpu["memory_peak_mib"], gpu["simulated"]) == (2048, True)
+    assert series["gpus"][0]["memory_mib"][-1] == 2048
+    assert course(scene.as_olga, "bob") == [[], [], []]
+    assert course(scene.as_alice, "alice") == [[], [], []]
 
 
 @pytest.mark.weekly
