@@ -20,6 +20,7 @@ from ..core.errors import CommandError, StateError, UsageError, shown
 from ..core.paths import USAGE_RECORDS
 from ..core.records import JobStart
 from ..core.settings import Settings
+from ..core.text import natural
 from ..load import client, usage_of
 from ..node import processes
 from ..slurm import accounts, jobs
@@ -184,7 +185,7 @@ def read_day(who: Viewer, now: float, *, hours: float = 24.0) -> list[JobReport]
 def of_accounts(found: Iterable[AccountedJob], now: float) -> list[JobReport]:
     """Return a report of each job, whose starts are together, from the accounts and the jobs' comments alone."""
     by_job: dict[str, list[AccountedJob]] = {}
-    for one in sorted(found, key=lambda one: (one.start or 1e11, one.job, one.restarts or 0)):
+    for one in sorted(found, key=_order):
         by_job.setdefault(one.id, []).append(one)
     reports = []
     for name, starts in by_job.items():
@@ -255,7 +256,13 @@ def _starts(wanted: Sequence[str]) -> tuple[tuple[AccountedJob, ...], list[str]]
         found = accounts.read(jobs=wanted)
     except CommandError as error:
         return (), [NO_ACCOUNTS.format(reason(error))]
-    return tuple(sorted(found, key=lambda one: (one.start or 1e11, one.job, one.restarts or 0))), []
+    return tuple(sorted(found, key=_order)), []
+
+
+def _order(one: AccountedJob) -> tuple[float, str, int]:
+    """Return the key that sorts by start; elements of an array that started together by number: the last one has the
+    array's own job id, the lowest."""
+    return (one.start or 1e11, natural(one.id), one.restarts or 0)
 
 
 def reason(error: CommandError) -> str:

@@ -60,6 +60,13 @@ def read(text: str, who: sources.Viewer = ALICE) -> sources.JobReport:
     return sources.read(text, who, Settings())
 
 
+def test_elements_that_started_together_are_in_the_order_of_their_numbers(site: Site) -> None:
+    """The last element to start has the job id of the array, the lowest."""
+    site.jobs = [cases.accounted(job=job, id=f"4711_{n}") for job, n in ((4711, 10), (4713, 2), (4712, 1))]
+    assert [one.id for one in read("4711").starts] == ["4711_1", "4711_2", "4711_10"]
+    assert [one.title for one in sources.of_accounts(site.jobs, cases.BEGAN)] == ["4711_1", "4711_2", "4711_10"]
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
