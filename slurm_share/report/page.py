@@ -184,12 +184,11 @@ def _plots(report: JobReport, found: JobFigures) -> str:
     drawn = [
         _timeline(report, found, origin, until),
         _plot("GPU load", _gpu_lines(report, found, origin, "load_percent"), until, _percent, top=100.0),
-        _plot(
+        _memory_plot(
             "GPU memory of its processes",
-            _in_gib(_gpu_lines(report, found, origin, "memory_mib")),
+            _gpu_lines(report, found, origin, "memory_mib"),
             until,
-            _gib,
-            limit=None if not found.gpu_memory_mib else (found.gpu_memory_mib / 1024, "size of a GPU"),
+            (found.gpu_memory_mib, "size of a GPU"),
         ),
         _plot("Power of the GPUs", _gpu_lines(report, found, origin, "power_w"), until, _watt),
         _plot("Rate of the tasks", _lines(report, origin, lambda one: one.rate_per_s), until, rate_text),
@@ -200,12 +199,11 @@ def _plots(report: JobReport, found: JobFigures) -> str:
             _cores,
             limit=None if not found.cpus or len(found.nodes) > 1 else (float(found.cpus), "CPUs of the job"),
         ),
-        _plot(
+        _memory_plot(
             "Host memory",
-            _in_gib(_lines(report, origin, lambda one: one.memory_mib)),
+            _lines(report, origin, lambda one: one.memory_mib),
             until,
-            _gib,
-            limit=None if not found.memory_limit_mib else (found.memory_limit_mib / 1024, "limit on a node"),
+            (found.memory_limit_mib, "limit on a node"),
         ),
     ]
     shown = "".join(drawn)
@@ -253,16 +251,17 @@ def _percent(value: float) -> str:
     return f"{value:.0f} %"
 
 
-def _gib(value: float) -> str:
-    return f"{value:g} GiB"
-
-
-def _in_gib(lines: Sequence[svg.Line]) -> list[svg.Line]:
-    """Return lines of MiB in GiB, of which an axis has round numbers."""
-    return [
-        svg.Line(line.label, tuple((at, None if mib is None else mib / 1024) for at, mib in line.points))
+def _memory_plot(title: str, lines: Sequence[svg.Line], until: float, limit: tuple[int | None, str]) -> str:
+    """Return a plot of lines of MiB, in MiB below 1 GiB, else in GiB: an axis then has round and short numbers."""
+    most = max((mib for line in lines for _, mib in line.points if mib is not None), default=0.0)
+    divisor, unit = (1024, "GiB") if most >= 1024 else (1, "MiB")
+    scaled = [
+        svg.Line(line.label, tuple((at, None if mib is None else mib / divisor) for at, mib in line.points))
         for line in lines
     ]
+    size, name = limit
+    drawn = (size / divisor, name) if size else None
+    return _plot(title, scaled, until, lambda value: f"{value:g} {unit}", limit=drawn)
 
 
 def _watt(value: float) -> str:

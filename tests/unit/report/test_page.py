@@ -88,6 +88,14 @@ def test_plots_are_of_what_is_known() -> None:
     assert "<figure>" not in written(cases.report())
 
 
+def test_the_axis_of_little_memory_has_short_numbers() -> None:
+    """0.008 GiB is wider than the margin, and was cut to 008 GiB."""
+    points = series()
+    found = written(cases.report(series=(series(memory_mib=[8] * len(points.at)),)))
+    plot = found[found.index("<figcaption>Host memory") :]
+    assert re.findall(r'tick end"[^>]*>([^<]*)<', plot) == ["0 MiB", "2 MiB", "4 MiB", "6 MiB", "8 MiB"]
+
+
 def test_tasks_have_a_timeline() -> None:
     found = written(cases.report(run="LLSUB.1", tasks=tuple(cases.task(n) for n in range(40))))
     assert "<figcaption>Tasks on GPUs</figcaption>" in found
