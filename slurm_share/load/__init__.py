@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .sources import frames, origin, queue_reader, srun
     from .sources.demo import Demo
     from .sources.origin import Advisor, Origin, SurveySource
-    from .sources.prometheus import PrometheusRange, PrometheusSource, range_step_s
+    from .sources.prometheus import PROMETHEUS_INSTEAD, PrometheusRange, PrometheusSource, range_step_s
     from .sources.replay import Replay
     from .sources.srun_command import srun_environment
     from .sources.survey_reader import SurveyReader
@@ -78,7 +78,7 @@ __getattr__, __all__ = exports(
         ],
         "sources.demo": ["Demo"],
         "sources.origin": ["Advisor", "Origin", "SurveySource"],
-        "sources.prometheus": ["PrometheusRange", "PrometheusSource", "range_step_s"],
+        "sources.prometheus": ["PROMETHEUS_INSTEAD", "PrometheusRange", "PrometheusSource", "range_step_s"],
         "sources.replay": ["Replay"],
         "sources.srun_command": ["srun_environment"],
         "sources.survey_reader": ["SurveyReader"],

@@ -34,7 +34,7 @@ def read(
     if not wanted or not settings.prometheus_url or (token and not os.access(token, os.R_OK)):
         return [], []
     # Imported here: a report that does not ask loads no HTTP client.
-    from ..load import PrometheusSource, range_step_s
+    from ..load import PROMETHEUS_INSTEAD, PrometheusSource, range_step_s
     from .rules import from_prometheus
 
     uses: list[JobUse] = []
@@ -51,5 +51,6 @@ def read(
                 uses += found
                 courses += over_time
     except SlurmShareError as error:
-        problems.append(str(error))
+        # The way out of llload is none for a job that may have ended.
+        problems.append(str(error).removesuffix(PROMETHEUS_INSTEAD).rstrip("; "))
     return uses, courses

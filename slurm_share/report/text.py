@@ -369,4 +369,4 @@ def source_lines(report: JobReport, found: JobFigures, width: int) -> list[str]:
 
 
 def _sentence(text: str) -> str:
-    return text if text.endswith(".") else f"{text}."
+    return text if text.endswith((".", "?")) else f"{text}."

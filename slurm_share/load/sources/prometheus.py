@@ -225,13 +225,13 @@ class PrometheusSource(Source):
                     if len(data) > ANSWER_MAX_BYTES:
                         raise SlurmShareError(
                             f"the answer of Prometheus at {self._url} is too long: over {ANSWER_MAX_BYTES >> 20} MiB; "
-                            f"name some of the nodes with -n; or {_INSTEAD}"
+                            f"name some of the nodes with -n; or {PROMETHEUS_INSTEAD}"
                         )
                     if until.left() <= 0:  # httpx limits only the wait for each part
                         raise httpx.ReadTimeout("the whole answer took too long")
         except httpx.TimeoutException as error:
             raise SlurmShareError(
-                f"Prometheus at {self._url} did not answer within {timeout_s:g} s; {_INSTEAD}"
+                f"Prometheus at {self._url} did not answer within {timeout_s:g} s; {PROMETHEUS_INSTEAD}"
             ) from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             if "CERTIFICATE_VERIFY_FAILED" in str(error):
@@ -240,7 +240,7 @@ class PrometheusSource(Source):
                     "prometheus_ca to the file of its CA, and name the server in prometheus_url as its certificate does"
                 ) from error
             raise SlurmShareError(
-                f"Prometheus at {self._url} does not answer ({shown(str(error))}): is it running? {_INSTEAD}"
+                f"Prometheus at {self._url} does not answer ({shown(str(error))}): is it running? {PROMETHEUS_INSTEAD}"
             ) from error
         if answer.status_code in (401, 403):
             raise UsageError(
@@ -288,7 +288,7 @@ class PrometheusSource(Source):
         return tuple(notes)
 
 
-_INSTEAD = "--source agents (load_source in config.toml) reads the nodes themselves"
+PROMETHEUS_INSTEAD = "--source agents (load_source in config.toml) reads the nodes themselves"
 _DETAILS = f"{metrics.PREFIX}(node|gpu|job|user)_.+"
 _LINE = "|".join(metrics.NODE_LINE)
 _ALL_LINES = f'{{__name__=~"{_LINE}"}}'

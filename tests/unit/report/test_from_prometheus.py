@@ -8,7 +8,6 @@ import pytest
 import report_cases as cases
 from msgspec.structs import replace
 
-from slurm_share.core.errors import SlurmShareError
 from slurm_share.core.settings import Settings
 from slurm_share.load import PrometheusRange, PrometheusSource, metrics
 from slurm_share.report import prometheus
@@ -102,9 +101,10 @@ def test_it_is_asked_only_where_no_course_is_known_by_those_who_may(
     assert prometheus.read((JOB,), (), secret, problems) == ([], [])
     assert (len(asked), problems) == (2, [])
 
-    def fails(self: object, *_: object) -> tuple[PrometheusRange, ...]:
-        raise SlurmShareError("Prometheus at x does not answer")
 
-    monkeypatch.setattr(PrometheusSource, "read_ranges", fails)
-    assert prometheus.read((JOB,), (), site, problems) == ([], [])
-    assert problems == ["Prometheus at x does not answer"]
+def test_a_silent_prometheus_is_a_sentence_without_the_way_out_of_llload() -> None:
+    problems: list[str] = []
+    assert prometheus.read((JOB,), (), Settings(prometheus_url="http://127.0.0.1:1"), problems) == ([], [])
+    (said,) = problems
+    assert said.startswith("Prometheus at http://127.0.0.1:1 does not answer")
+    assert said.endswith("is it running?")
