@@ -93,7 +93,7 @@ def test_the_axis_of_little_memory_has_short_numbers() -> None:
     points = series()
     found = written(cases.report(series=(series(memory_mib=[8] * len(points.at)),)))
     plot = found[found.index("<figcaption>Host memory") :]
-    assert re.findall(r'tick end"[^>]*>([^<]*)<', plot) == ["0 MiB", "2 MiB", "4 MiB", "6 MiB", "8 MiB"]
+    assert re.findall(r'tick end"[^>]*>([^<]* MiB)<', plot) == ["0 MiB", "2 MiB", "4 MiB", "6 MiB", "8 MiB"]
 
 
 def test_tasks_have_a_timeline() -> None:
