@@ -29,11 +29,13 @@ MODE = 0o666
 Cell = str | float | int | None
 
 
-def cell(column: Column[Any], row: Any) -> Cell:
-    """Return a cell: its value where that is a number, in the unit of the heading, else its text. `?`: not known."""
+def cell(column: Column[Any], row: Any, now: float) -> Cell:
+    """Return a cell: its value where that is a number, in the unit of the heading, a time as Slurm writes it
+    (2026-11-29T14:05:00), else its text. `now`: Unix time of the rows. `?`: not known."""
     value = column.value(row)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if is_number and not column.is_moment and math.isfinite(float(value)):  # type: ignore[arg-type]
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        if column.is_moment:
+            return time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(round(now + value)))
         return round(value, 3) if isinstance(value, float) else value
     return safe(column.text(row))
 
@@ -57,17 +59,18 @@ def columns_of(grid: Grid[Any]) -> list[Column[Any]]:
     return [by_id[id] for id in grid.chosen]
 
 
-def as_csv(columns: Sequence[Column[Any]], rows: Sequence[Any]) -> str:
+def as_csv(columns: Sequence[Column[Any]], rows: Sequence[Any], now: float) -> str:
     """Return the rows as CSV, headings first."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow([neutral(heading(column)) for column in columns])
-    writer.writerows([neutral(cell(column, row)) for column in columns] for row in rows)
+    writer.writerows([neutral(cell(column, row, now)) for column in columns] for row in rows)
     return file.getvalue()
 
 
 def as_json(columns: Sequence[Column[Any]], rows: Sequence[Any], about: dict[str, Any]) -> str:
-    """Return `about`, then the rows as objects by id of the column, with the units beside them. None: not known."""
+    """Return `about` (`taken`: Unix time of the rows), then the rows as objects by id of the column, with the units
+    beside them. None: not known."""
 
     def known(value: Cell) -> Cell:
         return None if value == "?" else value
@@ -75,7 +78,7 @@ def as_json(columns: Sequence[Column[Any]], rows: Sequence[Any], about: dict[str
     found = {
         **about,
         "units": {column.id: column.unit for column in columns if column.unit and not column.is_moment},
-        "rows": [{column.id: known(cell(column, row)) for column in columns} for row in rows],
+        "rows": [{column.id: known(cell(column, row, about["taken"])) for column in columns} for row in rows],
     }
     return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,6 @@ from slurm_share.core.errors import UsageError, shown
 from slurm_share.core.text import counted
 
 from . import export
-from .widgets.grid import Grid
 
 if TYPE_CHECKING:
     from .program import Program
@@ -29,37 +29,37 @@ def begin(dashboard: Program) -> None:
     if grid is None or picture is None:
         dashboard.say("there is nothing to export yet")
         return
-    query = f", filter {grid.query_text}" if grid.query_text else ""
-    what = f"export {counted(grid.count, 'row')} of {counted(len(grid.chosen), 'column')}{query}"
-    columns, rows = export.columns_of(grid), grid.shown_rows  # as they are shown now, not when the name is typed
+    query = grid.query_text
+    what = f"export {counted(grid.count, 'row')} of {counted(len(grid.chosen), 'column')}"
+    what += f", filter {query}" if query else ""
+    # As they are shown now, not when the name is typed.
+    columns, rows, survey = export.columns_of(grid), grid.shown_rows, picture.survey
+    about = {
+        "table": grid.name or "", "filter": query, "taken": survey.taken, "cluster": survey.cluster,
+        "source": survey.source, "simulated": picture.is_simulated,
+    }  # fmt: skip
 
     def answer(chosen: tuple[Path, bool] | None) -> None:
         if chosen is not None:
             file, over = chosen
             dashboard.call_after_refresh(
-                lambda: dashboard.run_worker(_write(dashboard, grid, columns, rows, file, over=over), name="export")
+                lambda: dashboard.run_worker(_write(dashboard, columns, rows, about, file, over=over), name="export")
             )
 
-    dashboard.push_screen(ExportScreen(what, export.default_name(grid.name or "table", picture.survey.taken)), answer)
+    dashboard.push_screen(ExportScreen(what, export.default_name(grid.name or "table", survey.taken)), answer)
 
 
 async def _write(
-    dashboard: Program, grid: Grid[Any], columns: list[Any], rows: list[Any], file: Path, *, over: bool
+    dashboard: Program, columns: list[Any], rows: Sequence[Any], about: dict[str, Any], file: Path, *, over: bool
 ) -> None:
     """Write the file. A thread does it, since a home directory on a file server may hang."""
-    picture, suffix = dashboard.picture, file.suffix.casefold()
-    assert picture is not None
-    survey = picture.survey
+    suffix = file.suffix.casefold()
     if suffix == ".svg":
-        data = dashboard.export_screenshot(title=f"llload-tui {survey.cluster}")
+        data = dashboard.export_screenshot(title=f"llload-tui {about['cluster']}")
     elif suffix == ".json":
-        about = {
-            "table": grid.name or "", "filter": grid.query_text, "taken": survey.taken, "cluster": survey.cluster,
-            "source": survey.source, "simulated": picture.is_simulated,
-        }  # fmt: skip
         data = export.as_json(columns, rows, about)
     else:
-        data = export.as_csv(columns, rows)
+        data = export.as_csv(columns, rows, about["taken"])
     try:
         await asyncio.to_thread(export.write, file, data, over=over)
     except FileExistsError:

@@ -109,4 +109,4 @@ class AlertsScreen(ModalScreen[Location | None]):
     def _say(self) -> None:
         """Show the whole sentence of the alert under the cursor."""
         one = self._grid.row
-        self.query_one(".alerts--said", Static).update("" if one is None else one.said)
+        self.query_one(".alerts--said", Static).update("no alerts" if one is None else one.said)

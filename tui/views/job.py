@@ -17,7 +17,7 @@ from ..wire import Point, ReadLife, ReadRecorded, Subject
 from .nodes import NodesView
 from .summaries import advice_text, job_headline, usage_charts
 from .table import ROWS_LEAST
-from .text import labelled, line
+from .text import labelled, line, paragraph
 
 ASK_S = 30.0
 """Seconds between two questions about the job's life while the page is shown."""
@@ -75,7 +75,12 @@ class JobView(NodesView):
         row = None if location.job is None else job_row(picture, location.job)
         if row is None:
             gone = "is not in the survey any more: it has ended, or it is not yours (Esc: back)"
-            return [line((f"job {location.job_name or location.job} {gone}", "H"))]
+            number = location.job_name.partition(" ")[0]
+            number = str(location.job) if not number or "[" in number else number
+            return [
+                *paragraph(f"job {location.job_name or location.job} {gone}", width, "H", most=3),
+                line(f"slurm-share report {number} tells what it used"),
+            ]
         found = [job_headline(row, width)]
         for label, facts in described(row):
             found += labelled(label, facts, width)

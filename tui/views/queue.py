@@ -96,7 +96,7 @@ class QueueView(TableView[WaitingRow]):
         if state is None:
             return [line(("the queue of the cluster is being read ...", "H"))]
         if state.problem:
-            return [line((state.problem, "!"))]
+            return paragraph(state.problem, width, "!", most=3)
         rows = self.grid.shown_rows
         jobs, own = sum(row.count for row in rows), sum(row.own for row in rows)
         known = [row.gpus_asked for row in rows if row.gpus_asked is not None]
@@ -134,6 +134,20 @@ class QueueView(TableView[WaitingRow]):
             *small_table(HEADS, ids, shown, width),
             *([line((f"... and {left:,} more", "dim"))] if left else []),
         ]
+
+    def enter_location(self) -> Location | None:
+        """Return the page of the node under the cursor while the second table has the focus; None: it has none."""
+        if not self.out.has_focus:
+            return super().enter_location()
+        row = self.out.row
+        if row is None or self.picture is None or row.node.name not in self.picture.by_name:
+            return None
+        return Location(view="node", node=row.node.name)
+
+    def selected_rows(self) -> tuple[WaitingRow, ...]:
+        """Return no rows while the second table has the focus: no job under a cursor that the user does not move is
+        cancelled."""
+        return () if self.out.has_focus else super().selected_rows()
 
     def location_of(self, row: WaitingRow) -> Location | None:
         """Return the page of the viewer's own job, if there is one in the group."""

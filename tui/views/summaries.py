@@ -88,7 +88,8 @@ def usage_sums(rows: Sequence[UsageRow], what: str, width: int) -> list[Content]
         return [line((f"sums are shown for up to {SUMMED_MOST:,} rows; a filter (/) narrows them", "dim"))]
     there = [row for row in rows if not row.is_waiting]
     held = [one for row in rows for one in row.records if not one.nodes]
-    waiting, asked = sum(map(elements_of, held)), sum((one.gpus or 0) * elements_of(one) for one in held)
+    waiting, known = sum(map(elements_of, held)), [one for one in held if one.gpus is not None]
+    asked = Sum(float(sum((one.gpus or 0) * elements_of(one) for one in known)), len(known) < len(held))
     gpus, cpus = sum(row.gpus or 0 for row in there), sum(row.cpus or 0 for row in there)
     load, cores, gpu_memory, memory, given = (
         _total(map(attrgetter(of), there)) for of in ("gpu_load", "cpu", "gpu_memory", "memory", "memory_requested")
@@ -100,9 +101,15 @@ def usage_sums(rows: Sequence[UsageRow], what: str, width: int) -> list[Content]
         f"CPU {text.summed_load(cores)} of {cpus}" if cpus else "",
         f"memory {text.summed_memory(memory)}" + (f" of {text.summed_memory(given)}" if given.value else ""),
         f"GPU memory {text.summed_memory(gpu_memory)}" if gpus else "",
-        f"{counted(waiting, 'job')} wait{'s' * (waiting == 1)} for {counted(asked, 'GPU')}" if waiting else "",
+        f"{counted(waiting, 'job')} wait{'s' * (waiting == 1)} for {_gpus(asked)}" if waiting else "",
     ]
     return [facts(parts, width)]
+
+
+def _gpus(number: Sum) -> str:
+    """Return a number of GPUs: 1 GPU, 7? GPUs."""
+    found = text.summed_count(number)
+    return f"{found} GPU{'' if found == '1' else 's'}"
 
 
 def _total(parts: Iterable[Sum]) -> Sum:

@@ -35,7 +35,7 @@ def read_queue_state() -> QueueState:
             out=out_nodes(described.answer()),
         )
     except SlurmShareError as error:
-        return QueueState(taken=taken, problem=f"Slurm does not answer ({shown(str(error), 160)})")
+        return QueueState(taken=taken, problem=f"the queue is not known: {shown(str(error), 200)}")
 
 
 # --- The demonstration ------------------------------------------------------------------------------------------------

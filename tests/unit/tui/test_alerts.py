@@ -152,3 +152,10 @@ async def test_the_banner_names_the_newest_and_the_list_silences_it(monkeypatch:
         await pilot.press("a", "down", "enter")
         await until(pilot, lambda: app.main_screen.location.view == "job")
         assert app.main_screen.location.job == 20778
+
+
+async def test_an_empty_list_says_so() -> None:
+    async with shown_dashboard(a_picture(), size=(80, 24)) as (pilot, app, _):
+        app.alerts.alerts = []
+        await pilot.press("a")
+        await until(pilot, lambda: "no alerts" in screen_text(app))

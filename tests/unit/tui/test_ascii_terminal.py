@@ -128,7 +128,7 @@ async def test_every_view_and_every_screen_is_drawn_in_ascii(size: tuple[int, in
         for view in VIEWS:
             await app.main_screen.go(way_to(view, seen()[1]))
             await settled(pilot)
-            has_bars = (view, size[0]) != ("jobs", 80)
+            has_bars = view != "queue" and (view, size[0]) != ("jobs", 80)
             assert not has_bars or "#" in screen_text(app), view
             is_ascii(app, view)
         await app.main_screen.go(way_to("node", seen()[1]))

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ ROWS = [("=1+1", "?", None), ("-", "2.5GB", 2.5), ("@a", "-", None), ('a,"b"\nc'
 
 
 def test_csv_has_units_values_and_no_formula() -> None:
-    found = list(csv.reader(io.StringIO(export.as_csv([NAME, SIZE], ROWS))))
+    found = list(csv.reader(io.StringIO(export.as_csv([NAME, SIZE], ROWS, 0.0))))
     assert found == [["NAME", "SIZE (GB)"], ["'=1+1", "?"], ["-", "2.5"], ["'@a", "-"], found[4]]
     assert found[4][0].startswith("a,")
     assert found[4][1] == "UNLIMITED"
@@ -38,9 +39,17 @@ def test_every_begin_of_a_formula_is_neutral(text: str) -> None:
 
 
 def test_json_has_null_for_what_is_not_known() -> None:
-    found = json.loads(export.as_json([NAME, SIZE], ROWS[:2], {"table": "a"}))
+    found = json.loads(export.as_json([NAME, SIZE], ROWS[:2], {"table": "a", "taken": 0.0}))
     assert found["rows"] == [{"name": "=1+1", "size": None}, {"name": "-", "size": 2.5}]
     assert found["units"] == {"size": "GB"}
+
+
+def test_a_time_has_its_date_since_a_file_is_read_on_another_day() -> None:
+    start = Column("start", "START", "", lambda row: "?" if row is None else "14:05", lambda row: row, is_moment=True)
+    now = time.mktime((2026, 11, 29, 14, 0, 0, 0, 0, -1))
+    assert export.as_csv([start], [300.2, None], now) == "START\n2026-11-29T14:05:00\n?\n"
+    found = json.loads(export.as_json([start], [-86400, None], {"taken": now}))
+    assert found["rows"] == [{"start": "2026-11-28T14:00:00"}, {"start": None}]
 
 
 @pytest.mark.parametrize("text", ["", "  ", "a", "a.txt", "a\0.csv", "~nobody-has-this-name/a.csv"])

@@ -13,6 +13,7 @@ from slurm_share_tui.wire import JobLife, Point, ReadLife
 from view_apps import look_at, looking, put_on
 
 from slurm_share.load import QueueState
+from slurm_share.slurm.records import SlurmNode
 
 QUEUE = Location(view="queue")
 JOB = Location(view="job", user="alice", job=36942)
@@ -42,8 +43,9 @@ def test_the_queue_has_reasons_free_gpus_and_nodes_with_who_and_when() -> None:
 
 async def test_a_queue_that_is_not_read_yet_or_fails_says_so() -> None:
     assert "is being read" in await shown(live(a_picture()))
-    problem = QueueState(taken=NOW, problem="Slurm does not answer (timeout)")
-    assert "Slurm does not answer (timeout)" in await shown(live(a_picture(), problem))
+    why = "the queue is not known: Slurm does not answer: no word from its controller within ten seconds (squeue)"
+    text = await shown(live(a_picture(), QueueState(taken=NOW, problem=why)))
+    assert why in " ".join(text.split())
     assert "no job waits" in await shown(live(a_picture(), QueueState(taken=NOW)))
 
 
@@ -58,10 +60,25 @@ async def test_the_second_table_has_the_nodes_and_copies_their_names() -> None:
         app.shown.out.focus()
         await pilot.pause()
         assert app.shown.copy_lines() == ("h-9",)
+        put_on(app.shown.grid, "Dependency gpu 1")
+        await pilot.pause()
+        assert (
+            app.shown.enter_location() is None
+        )  # neither the job of the other table's cursor, nor a node without figures
+        assert app.shown.targets() == ()
         app.shown.grid.focus()
         put_on(app.shown.grid, "Dependency gpu 1")
         await pilot.pause()
         assert app.shown.enter_location() == Location(view="job", user="alice", job=990040, job_name="990040 evaluate")
+
+
+async def test_a_node_out_of_service_that_answers_can_be_entered() -> None:
+    found = a_picture()
+    node = SlurmNode(name=found.nodes[0].name, states=("DRAIN",), reason="a", cpus=1, memory_mib=1)
+    async with looking(QUEUE, live(found, QueueState(taken=NOW, out=(node,))), size=(80, 24)) as (app, pilot):
+        app.shown.out.focus()
+        await pilot.pause()
+        assert app.shown.enter_location() == Location(view="node", node=node.name)
 
 
 def test_a_job_has_what_it_asked_for_has_and_uses_and_says_since_when_it_is_known() -> None:
@@ -106,7 +123,10 @@ def test_a_waiting_job_says_why_in_words() -> None:
 
 
 def test_a_job_that_has_ended_says_so() -> None:
-    assert "is not in the survey any more" in look_at(Location(view="job", job=1), a_picture(), size=(80, 24))
+    location = Location(view="job", user="alice", job=11, job_name="11_[2-50] " + 50 * "a")
+    text = " ".join(look_at(location, a_picture(), size=(80, 24)).split())
+    assert "has ended, or it is not yours (Esc: back)" in text
+    assert "slurm-share report 11 " in text
 
 
 def test_jobs_have_their_sums_below_the_table_and_they_follow_the_filter() -> None:
@@ -115,5 +135,13 @@ def test_jobs_have_their_sums_below_the_table_and_they_follow_the_filter() -> No
 
     async def filtered(app, pilot) -> None:
         app.shown.grid.query_text = "user=alice"
+
+    survey = a_survey()
+    held = [
+        replace(survey.jobs[0], job_id=number, states=("PENDING",), nodes="", gpus=gpus)
+        for number, gpus in ((7, 3), (8, None))
+    ]
+    some = picture_of(replace(survey, jobs=(*survey.jobs, *held)))
+    assert "2 jobs wait for 3? GPUs" in look_at(Location(view="jobs"), some, size=(200, 50))
 
     assert "sum of 4 of 9 jobs" in look_at(Location(view="jobs"), a_picture(), size=(120, 40), play=filtered)
