@@ -264,9 +264,18 @@ class Page:
         """Wait until a JavaScript expression is true. One that fails, as while a page is loaded, is not."""
         end = time.monotonic() + PATIENCE_S
         script = f"(() => {{ try {{ return Boolean({condition}) }} catch {{ return false }} }})()"
-        while not self.run(script):
+        while not self._is_true(script):
             assert time.monotonic() < end, f"not true within {PATIENCE_S:g} s: {condition}; {self.errors}"
             self.browser.listen(0.05)
+
+    def _is_true(self, script: str) -> bool:
+        """Return what the script says; False: the page was left in that moment, for the next one."""
+        try:
+            return bool(self.run(script))
+        except AssertionError as error:
+            if "navigated or closed" in str(error) or "context was destroyed" in str(error):
+                return False
+            raise
 
     def press(self, *keys: str) -> None:
         """Press keys: a name of KEYS, or one character."""
