@@ -47,6 +47,11 @@ NO_ACCOUNTS = (
 )
 
 
+NOT_YET = (
+    "Slurm's accounts do not have this job yet: elapsed time and limits are those of slurmctld, as far as it tells them"
+)
+
+
 class Viewer(Struct, frozen=True):
     """The user who asks."""
 
@@ -93,9 +98,9 @@ def read_job(text: str, who: Viewer, settings: Settings) -> JobReport:
     """Return what is known of a job. Raises UsageError if there is none, or it is another user's."""
     starts, problems = _starts([text])
     if not starts:
-        if not problems:
-            raise UsageError(f"there is no job {text} in Slurm's accounts; squeue and sacct list yours")
-        starts = _from_queue(text, problems)
+        has_accounts = not problems
+        starts = _from_queue(text, problems, has_accounts=has_accounts)
+        problems += [NOT_YET] if has_accounts else []
     _refuse_others(text, starts, who)
     started = tuple(one for one in starts if one.has_begun) or starts
     last = started[-1]
@@ -271,21 +276,30 @@ def reason(error: CommandError) -> str:
     return shown(lines[-1], 160) if lines else str(error)
 
 
-def _from_queue(text: str, problems: list[str]) -> tuple[AccountedJob, ...]:
-    """Return a job that slurmctld still has, where there are no accounts. Raises UsageError if it has none."""
+def _from_queue(text: str, problems: list[str], *, has_accounts: bool) -> tuple[AccountedJob, ...]:
+    """Return a job that slurmctld still has, where the accounts do not have it. Raises UsageError if it has none.
+
+    `has_accounts`: they can be read; slurmctld sends its jobs only when slurmdbd is there again.
+    """
+    unknown = UsageError(f"there is no job {text} in Slurm's accounts; squeue and sacct list yours")
     number = numbers.whole(re.split(r"[_+]", text)[0], numbers.UINT32_MOST)
     assert number is not None
     try:
-        found = jobs.read_shown(number, has_ended=True)
+        found = [one for one in jobs.read_all_shown(number, has_ended=True) if text in one.names]
     except CommandError as error:
+        if has_accounts:
+            raise unknown from error
         problems.append(f"slurmctld does not answer ({reason(error)})")
         return (AccountedJob(job=number, id=text, uid=os.geteuid()),)
-    if found is None:
+    if not found and has_accounts:
+        raise unknown
+    if not found:
         raise UsageError(
             f"slurmctld has no job {text} any more, and Slurm's accounts cannot be read; for a run of llsub write its "
             "folder: slurm-share report LLSUB.<n>"
         )
-    return (of_queue(found, time.time()),)
+    now = time.time()
+    return tuple(sorted((of_queue(one, now) for one in found), key=_order))
 
 
 def of_queue(job: QueuedJob, now: float) -> AccountedJob:

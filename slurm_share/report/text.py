@@ -93,7 +93,7 @@ def when(report: JobReport, found: JobFigures) -> str:
     elif len(report.starts) > 1 and found.elapsed_s is not None:
         noun = "element" if wording.is_array(report) else "component" if _is_het(report) else "start"
         after = f"; {counted(len(report.starts), noun)}, {span_text(found.elapsed_s)} together"
-    elif found.limit_s:
+    elif found.limit_s and after:
         after += f" of {span_text(found.limit_s)}"
     span = ""
     begin = min((one.start for one in report.starts if one.start is not None), default=None)

@@ -471,14 +471,19 @@ def read_shown(job: int, *, has_ended: bool = False, timeout_s: float = LONG_S) 
     `has_ended`: also a job that has ended, which Slurm forgets after MinJobAge. Raises CommandError where Slurm is
     silent.
     """
+    found = read_all_shown(job, has_ended=has_ended, timeout_s=timeout_s)
+    return next((one for one in found if one.job_id == job), None)
+
+
+def read_all_shown(job: int, *, has_ended: bool = False, timeout_s: float = LONG_S) -> tuple[QueuedJob, ...]:
+    """Return a job as in `read_shown`; of an array its elements, of a heterogeneous job its components."""
     argv = queue_argv(jobs=[job], states=["all"] if has_ended else ())
     try:
-        found = parse_queue(ask(argv, timeout_s))[1]
+        return tuple(parse_queue(ask(argv, timeout_s))[1])
     except CommandError as error:
         if _NO_SUCH_JOB in error.stderr:
-            return None
+            return ()
         raise
-    return next((one for one in found if one.job_id == job), None)
 
 
 def read_cluster() -> ClusterName:

@@ -17,6 +17,7 @@ from slurm_share.report import sources
 from slurm_share.share import slurm_commands
 from slurm_share.slurm import accounts
 from slurm_share.slurm.accounts import AccountedJob
+from slurm_share.slurm.records import QueuedJob
 from slurm_share.triples import run_folder
 from slurm_share.triples.records import Ended, Run
 from slurm_share.usage import JobUse, UseSeries, comment, files
@@ -49,6 +50,7 @@ class Site:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Site:
     found = Site()
+    monkeypatch.setattr(sources.jobs, "read_all_shown", lambda number, **_: ())
     found.jobs = [cases.accounted()]
     monkeypatch.setattr(accounts, "read", found.read)
     monkeypatch.setattr(sources, "usage_of", found.usage_of)
@@ -162,9 +164,41 @@ def test_a_host_without_an_agent_is_asked_once(site: Site) -> None:
 
 def test_without_accounts_the_queue_tells_the_job(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.error = CommandError(("sacct",), 1, "Slurm accounting storage is disabled\n")
-    monkeypatch.setattr(sources.jobs, "read_shown", lambda number, **_: None)
+    monkeypatch.setattr(sources.jobs, "read_all_shown", lambda number, **_: ())
     with pytest.raises(UsageError, match="slurmctld has no job 4711 any more, and Slurm's accounts cannot be read"):
         read("4711")
+
+
+def test_without_accounts_an_element_is_not_taken_for_another(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last element has the number of the array as its own."""
+    site.error = CommandError(("sacct",), 1, "Slurm accounting storage is disabled\n")
+    elements = tuple(
+        QueuedJob(job_id=number, array=4711, element=n, name="a", user="alice", uid=2001, partition="gpu",
+                  states=("RUNNING",), start=int(cases.BEGAN))
+        for number, n in ((4711, 2), (4712, 1))
+    )  # fmt: skip
+    monkeypatch.setattr(sources.jobs, "read_all_shown", lambda number, **_: elements)
+    assert [one.job for one in read("4711_1").starts] == [4712]
+    assert [one.id for one in read("4711").starts] == ["4711_1", "4711_2"]
+    with pytest.raises(UsageError, match="slurmctld has no job 4711_9"):
+        read("4711_9")
+
+
+def test_a_job_that_slurmctld_has_not_sent_to_the_accounts_yet_is_asked_there(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart of slurmdbd that takes a while; the job was said not to exist."""
+    site.jobs = []
+    job = QueuedJob(job_id=4711, name="a", user="alice", uid=2001, partition="gpu", states=("COMPLETED",),
+                    start=int(cases.BEGAN))  # fmt: skip
+    monkeypatch.setattr(sources.jobs, "read_all_shown", lambda number, **_: (job,))
+    found = read("4711")
+    assert found.starts[0].id == "4711"
+    assert any("do not have this job yet" in one for one in found.problems)
+    with pytest.raises(UsageError, match="there is no job 4711_7 in Slurm's accounts"):
+        read("4711_7")
+    with pytest.raises(UsageError, match="is a job of alice"):
+        read("4711", sources.Viewer(2002, "bob", is_operator=False))
 
 
 # ---- Runs ----

@@ -203,3 +203,8 @@ def test_a_job_that_has_not_started_had_nothing() -> None:
         lines = said(cases.report(starts=(job,), uses=())).splitlines()
         assert lines[1] == verb
         assert not [line for line in lines if line.startswith("  had ")]
+
+
+def test_an_unknown_time_has_no_limit_beside_it() -> None:
+    job = cases.accounted(elapsed_s=None)
+    assert "  Completed\n" in said(cases.report(starts=(job,), uses=()))
