@@ -70,7 +70,7 @@ def read_life(asked: ReadLife, settings: Settings) -> JobLife:
                 return JobLife(job=asked.job, points=points, by="Prometheus")
             problem += "; Prometheus has none"
     except SlurmShareError as error:
-        problem = str(error)
+        problem = f"{problem}; {error}" if problem else str(error)
     return JobLife(job=asked.job, problem=problem)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from slurm_share_tui.feed_life import read_life
 from slurm_share_tui.life import points_of
 from slurm_share_tui.wire import Point, ReadLife
@@ -76,4 +77,7 @@ def test_without_an_agent_prometheus_is_asked_and_what_neither_knows_is_said(mon
     none = read_life(ReadLife(job=7, began=100.0), settings)
     assert none.points == ()
     assert none.problem.endswith("Prometheus has none")
+    refused = read_life(ReadLife(job=7, began=100.0), replace(settings, prometheus_token_file="/nowhere/token"))
+    assert "/nowhere/agent.sock" in refused.problem  # the agents are what a user can have; operators have Prometheus
+    assert "/nowhere/token" in refused.problem
     assert "/nowhere/agent.sock" in read_life(ReadLife(job=7), Settings(agent_socket="/nowhere/agent.sock")).problem
