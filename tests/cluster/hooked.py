@@ -292,8 +292,23 @@ class Node:
         return str(re.findall(rf"^{key}=(.*)$", (self._simgpu / f"gpu{gpu}").read_text(), re.MULTILINE)[-1])
 
     def remains(self) -> list[str]:
-        """Return what is left of shares on the node; nothing once all jobs have left."""
-        known = ("ledger", "ledger.lock", "jobs", "unshared", "user", "user/jobs", "user/mps", "no-mps")
+        """Return what is left of shares on the node; nothing once all jobs have left.
+
+        Without the notes of what ended jobs have used: a process that no hook waits for removes them
+        (report/after_end.py; test_report.py).
+        """
+        known = (
+            "ledger",
+            "ledger.lock",
+            "jobs",
+            "unshared",
+            "user",
+            "user/jobs",
+            "user/mps",
+            "no-mps",
+            "usage",
+            "usage/*",
+        )
         others = " ".join(f"! -path ./{path}" for path in known)
         script = f"""{MPS}
             echo ----; cd {STATE} 2>/dev/null && find . -mindepth 1 {others}; find /dev/shm -mindepth 1

@@ -1137,7 +1137,14 @@ def test_what_killed_hooks_left_goes_with_the_next_hook(node: Node) -> None:
     """A ledger that was being written, and the folder of a user whose daemon never came to be."""
     node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")
     with node.job(FIRST):
-        assert node.run("ls", "-A", STATE).stdout.split() == ["jobs", "ledger", "ledger.lock", "no-mps", "user"]
+        assert node.run("ls", "-A", STATE).stdout.split() == [
+            "jobs",
+            "ledger",
+            "ledger.lock",
+            "no-mps",
+            "usage",
+            "user",
+        ]
         assert node.run("ls", f"{USER}/mps").stdout == f"{ALICE}\n"
         node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")
     assert node.remains() == []
