@@ -22,8 +22,8 @@ KNOWN = {"unlike-nodes", "process-tracking", "confined-devices"}
 """Findings that a local cluster causes on purpose: nodes of two sizes in one partition, and (without --cgroup) no
 cgroups.
 """
-CANNOT_BE_SEEN = {"remove-ipc", "ptrace", "persistence", "agent", "agent-token", "agent-tls", "mps-version",
-                  "archive"}  # fmt: skip
+CANNOT_BE_SEEN = {"remove-ipc", "ptrace", "persistence", "agent", "agent-usage", "agent-token", "agent-tls",
+                  "mps-version", "archive"}  # fmt: skip
 """Facts that are unknown here: no systemd, no Yama, no persistence mode and no MPS release in the simulated driver, no
 agent.
 """
@@ -83,8 +83,8 @@ def test_a_healthy_cluster_is_green_on_every_host_and_a_dead_controller_is_a_fin
         assert one.code == 0, (host, one.of("FAIL"), one.of("WARN"))
         assert one.json["slurm"] == healthy.slurm_version
     assert set(said["n1"].of("SKIP")) == CANNOT_BE_SEEN
-    assert set(said["ctl"].of("SKIP")) == {"admin-comment", "archive"}
-    assert set(said["login"].of("SKIP")) == {"archive"}
+    assert set(said["ctl"].of("SKIP")) == {"admin-comment", "agent-usage", "archive"}
+    assert set(said["login"].of("SKIP")) == {"agent-usage", "archive"}
     assert "SIMULATED" in said["n1"].of("PASS")["simulated-gpus"][0]
     quiet = healthy.exec("n1", ["slurm-share", "doctor", "--quiet"])
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
