@@ -377,7 +377,7 @@ def test_a_quit_that_never_returns(node: Node) -> None:
     place = node.served()
     node.fault("mps_hang", "quit")
     began = time.monotonic()
-    stopped = actuator.stop(place, soon(2))
+    stopped = actuator.stop(place, soon(8))  # a part of it is for the daemon's answer, the rest for signals and files
     assert (stopped.how, stopped.left) == ("SIGTERM", ())
     assert "does not answer" in stopped.notes[0]
     assert time.monotonic() - began < PATIENCE_S
@@ -389,7 +389,7 @@ def test_a_daemon_and_server_that_ignore_sigterm(node: Node) -> None:
     node.fault("mps_stubborn")
     actuator.start(place, soon())
     node.fault("mps_hang", "quit")
-    stopped = actuator.stop(place, soon(2))
+    stopped = actuator.stop(place, soon(8))  # a part of it is for the daemon's answer, the rest for signals and files
     assert (stopped.how, stopped.left) == ("SIGKILL", ())
     assert node.processes() == []
     assert not Path(place.pipe).exists()
@@ -638,7 +638,7 @@ def test_somebody_who_sits_on_a_lock_costs_no_more_than_the_deadline(node: Node)
         fcntl.flock(file, fcntl.LOCK_EX)
         with pytest.raises(MpsSilentError, match="another program holds"):
             control.ask(place, "get_server_list", soon(0.2))
-        stopped = actuator.stop(place, soon(2))
+        stopped = actuator.stop(place, soon(8))
     assert (stopped.how, stopped.left) == ("SIGTERM", ())
     assert node.processes() == []
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from ...core import numbers
 from ...load import PrometheusRange, metrics
 from ...slurm.accounts import AccountedJob
 from ...usage import EnergyUse, GpuSeries, GpuUse, JobUse, UseSeries
@@ -107,7 +108,7 @@ def _gpu(
     known = {"sm_percent": sm, "utilization_percent": busy, "memory_peak_mib": memory, "energy": energy}
     return GpuUse(
         uuid=uuid,
-        index=int(info.index) if info is not None and info.index.isdecimal() else None,
+        index=None if info is None else numbers.whole(info.index),
         name="" if info is None else info.model,
         simulated=info is not None and info.simulated == "yes",
         held_s=elapsed,
