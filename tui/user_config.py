@@ -47,7 +47,7 @@ class AlertConfig(Struct, frozen=True, kw_only=True):
     memory_percent: float = 95.0
     """Host memory of what a job has, or GPU memory of a task's cap."""
     silent_seconds: float = 60.0
-    """A node that does not answer for so long."""
+    """Seconds after which a node that does not answer is an alert."""
     ended: bool = True
     """An own job that has ended or failed."""
     others: bool = False

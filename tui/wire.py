@@ -115,7 +115,7 @@ class JobLife(Struct, frozen=True, gc=False, tag=True, kw_only=True):
     points: tuple[Point, ...] = ()
     """`cpu_load_percent`: CPU time in percent of the CPUs that it has. `memory_percent`: of its limit."""
     by: str = ""
-    """Whose records these are, as a person would say it."""
+    """The source of the points as a phrase for the title, such as: the agents' records."""
     problem: str = ""
     """Why nothing is known."""
 

@@ -41,7 +41,7 @@ tasks wait too, but a lost GPU that is not seen costs a task one of its attempts
 COUNT_PATIENCE_S = 0.05
 """Most seconds to wait for the energy counters at a task's end; reading them takes tenths of a millisecond."""
 COUNT_AGAIN_S = 0.005
-"""For so long the counters that were read for one task's end hold for another's."""
+"""Seconds for which counters that were read at the end of one task also count for the end of another."""
 MPS_SERVER = b"nvidia-cuda-mps"
 """The kernel's name of MPS servers and daemons: nvidia-cuda-mps-server, cut to 15 characters."""
 BROKEN = frozenset({"GPU is lost", "GPU requires restart"})

@@ -26,7 +26,7 @@ class EnergySums(Struct, frozen=True, kw_only=True):
     short_j: float
     """The part of `tasks_j` of tasks that ran for less than a second, whose results have no energy."""
     unattributed_j: float
-    """Nobody's: a GPU had no task of the run, or processes of others were on it."""
+    """Energy of times in which a GPU had no task of the run, and of processes of others there."""
 
     def sentence(self, done: int) -> str:
         """Return the sums as a sentence. `done`: number of tasks that are done."""

@@ -291,7 +291,7 @@ def test_the_key_is_not_the_callers_to_read(site, tmp_path, monkeypatch):
 
 
 def test_an_agent_asks_another_about_a_job_by_tls_only(site, stranger, tmp_path, monkeypatch):
-    """Of a port on which users may listen, too; a server without the site's certificate gets no token."""
+    """Also on a port on which users may listen: a server without the site's certificate gets no token."""
     use = JobUse(job=7, uid=2001, node="n1")
     record = JobRecord(use, UseSeries(job=7, uid=2001, node="n1", every_s=5.0))
     monkeypatch.setattr(use_keeper.UseKeeper, "records", lambda _self, _job: [record])

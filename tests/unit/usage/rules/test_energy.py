@@ -242,7 +242,7 @@ def test_a_division_adds_up(whole: int, weights: list[float]) -> None:
 
 
 class Step(NamedTuple):
-    """What happens until the next sample."""
+    """The load and the holders until the next sample."""
 
     seconds: float
     power_w: float | None
