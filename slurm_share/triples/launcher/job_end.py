@@ -6,6 +6,7 @@ import time
 
 from ...core.background import BackgroundCall
 from ...core.errors import CommandError
+from ...core.process import Deadline
 from ...core.records import JobStart
 from ...core.text import span_text
 from ...slurm import jobs
@@ -13,6 +14,9 @@ from ..rules.checkpoint import JobEndTime
 
 ANSWER_S = 15
 """Longest wait for squeue, in seconds. Without an answer the launcher acts as at a time limit."""
+
+AGAIN_S = 0.5
+"""Pause before squeue is asked again, in seconds."""
 
 
 class JobEnd:
@@ -49,7 +53,19 @@ def end_text(end: JobEndTime, now: float) -> str:
 
 
 def _read(job: int) -> JobEndTime | None:
-    """Read the end of a job. Raises CommandError."""
-    # The loop may wait for squeue's process before this thread does, so only its output tells whether it succeeded.
-    one = jobs.read_shown(job, timeout_s=ANSWER_S)
-    return None if one is None or one.ends is None else JobEndTime(one.ends, one.preempted)
+    """Read the end of a job. Raises CommandError.
+
+    Asks again within ANSWER_S: the signal that is the reason for the question goes to each process of the step where
+    Slurm follows processes by their parents (proctrack/linuxproc), and squeue is one of them.
+    """
+    deadline = Deadline.after(ANSWER_S)
+    while True:
+        try:
+            # The loop may wait for squeue's process before this thread does, so only its output tells whether it
+            # succeeded.
+            one = jobs.read_shown(job, timeout_s=deadline.left())
+            return None if one is None or one.ends is None else JobEndTime(one.ends, one.preempted)
+        except CommandError:
+            if deadline.left() < AGAIN_S:
+                raise
+        time.sleep(AGAIN_S)

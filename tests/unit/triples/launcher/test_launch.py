@@ -556,6 +556,7 @@ def test_a_second_interrupt_ends_what_tasks_have_left_at_once(tmp_path, monkeypa
     monkeypatch.setitem(globals(), "LAUNCH", [sys.executable, "-c", PATIENT])
     mark = f"94{os.getpid()}"
     made = Launch(tmp_path, f"#!/bin/bash\nsleep {mark} &\necho ready\nwait\n", 1).start_ready()
+    wait_for(lambda: alive(mark))  # the shell's child ignores SIGINT from here on
     made.process.send_signal(signal.SIGINT)
     wait_for(made.results)
     time.sleep(ONCE_S)
