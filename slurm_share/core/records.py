@@ -17,8 +17,10 @@ MPS_CLIENTS_MIN = 48
 """MPS clients of one GPU that every driver supports, from Volta on (docs.nvidia.com/deploy/mps, "Limitations")."""
 Count = Annotated[int, Meta(ge=0, le=MOST)]
 """A count, or an identifying number."""
-SmChoice = int | Literal["even", "free"]
-"""Part of a GPU's streaming multiprocessors that a task may use: percent, an even part, or no cap."""
+SmChoice = int | Literal["even", "free", "static"]
+"""A task's part of a GPU's streaming multiprocessors: percent, an even part, no cap, or a static partition."""
+SharingChoice = Literal["auto", "mps", "time-slicing", "exclusive"]
+"""How the tasks of a GPU share it: as the node can, through MPS, in turns, or one task alone."""
 
 
 class ShareRequest(Struct, frozen=True):
@@ -27,10 +29,12 @@ class ShareRequest(Struct, frozen=True):
     per_gpu: int
     """Tasks on each GPU: N of --share-gpu=N."""
     mem_mib: int | None = None
-    """GPU memory of one task; None: an even part."""
+    """The most GPU memory of one task; None: an even part."""
     sm: SmChoice | None = None
-    mps: bool | None = None
-    """None: use MPS if the node has it."""
+    sharing: SharingChoice | None = None
+    """None: the site's default."""
+    mem_least_mib: int | None = None
+    """The GPU memory that a task is sure of, and what is booked for it; None: `mem_mib`."""
 
 
 class Owner(Struct, frozen=True):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..core import names, numbers
 from ..core.errors import OptionError
 from ..core.patterns import pattern
-from ..core.records import ShareRequest, SmChoice
+from ..core.records import ShareRequest, SharingChoice, SmChoice
 from ..core.settings import parse_sm
 from .records import BACKEND_MPS, BACKEND_TIME_SLICING
 
@@ -28,7 +28,7 @@ def parse(text: str) -> ShareRequest | None:
     per_gpu = None if count.startswith("0") else numbers.whole(count, names.SHARE_MAX)
     mem_mib: int | None = None
     sm: SmChoice | None = None
-    mps: bool | None = None
+    sharing: SharingChoice | None = None
     try:
         for setting in settings:
             key, _, value = setting.partition("=")
@@ -36,16 +36,16 @@ def parse(text: str) -> ShareRequest | None:
                 mem_mib = parse_size_mib(value, f"{names.OPTION_MEM}=")
             elif key == names.OPTION_SM and sm is None:
                 sm = parse_sm(value)
-            elif key == names.OPTION_MPS and mps is None and value in (names.MPS_ON, names.MPS_OFF):
-                mps = value == names.MPS_ON
+            elif key == names.OPTION_MPS and sharing is None and value in (names.MPS_ON, names.MPS_OFF):
+                sharing = "mps" if value == names.MPS_ON else "time-slicing"
             else:
                 raise OptionError(text)
     except ValueError:
         raise OptionError(text) from None
     needs_mps = mem_mib is not None or sm not in (None, names.SM_FREE)  # MPS enforces them
-    if per_gpu is None or (mps is False and needs_mps):
+    if per_gpu is None or (sharing == BACKEND_TIME_SLICING and needs_mps):
         raise OptionError(text)
-    return ShareRequest(per_gpu, mem_mib, sm, mps)
+    return ShareRequest(per_gpu, mem_mib, sm, sharing)
 
 
 def render(request: ShareRequest | None) -> str:
@@ -57,21 +57,19 @@ def render(request: ShareRequest | None) -> str:
         parts.append(f"{names.OPTION_MEM}={request.mem_mib}M")
     if request.sm is not None:
         parts.append(f"{names.OPTION_SM}={request.sm}")
-    if request.mps is not None:
-        parts.append(f"{names.OPTION_MPS}={names.MPS_ON if request.mps else names.MPS_OFF}")
+    if request.sharing in (BACKEND_MPS, BACKEND_TIME_SLICING):
+        parts.append(f"{names.OPTION_MPS}={names.MPS_ON if request.sharing == BACKEND_MPS else names.MPS_OFF}")
     return ",".join(parts)
 
 
 def backend_of(request: ShareRequest) -> str | None:
     """Return the name of the backend that a request asks for; None: the node chooses."""
-    if request.mps is None:
-        return None
-    return BACKEND_MPS if request.mps else BACKEND_TIME_SLICING
+    return request.sharing if request.sharing in (BACKEND_MPS, BACKEND_TIME_SLICING) else None
 
 
 def insists(request: ShareRequest) -> bool:
     """Return whether a request is to be refused if its backend cannot serve it."""
-    return request.mps is True
+    return request.sharing == BACKEND_MPS
 
 
 INSISTING = f"{names.OPTION_MPS}={names.MPS_ON}"

@@ -36,7 +36,7 @@ class Slot(Struct, frozen=True):
     part: int
     """The index of the slot's part of the job's cores, which the plan divides into equal parts."""
     memory_cap_mib: int | None = None
-    """The task's part of the GPU's memory; None: all of it, or not known. Only MPS enforces it."""
+    """The task's part of the GPU's memory; None: all of it, or not known. MPS enforces it, or the driver."""
     memory_ratio: str | None = None
     """The cap as a decimal fraction of the GPU's memory, for frameworks that are configured with a fraction."""
     sm_percent: float | None = None
@@ -49,11 +49,20 @@ class Slot(Struct, frozen=True):
     """The number among the GPU's N parts, unique across jobs; None: the job has whole GPUs."""
     variables: tuple[Assignment, ...] = ()
     """Variables of the backend that do not follow from the fields above."""
+    memory_least_mib: int | None = None
+    """The part of `memory_cap_mib` that the task is sure of; None: all of it. Only the driver can give more."""
+    partition: str | None = None
+    """The task's static partition of multiprocessors, as CUDA_MPS_SM_PARTITION names it; None: it has none."""
+    sm_count: int | None = None
+    """The multiprocessors of that partition."""
+    is_cap_of_driver: bool = False
+    """Whether the driver enforces the memory cap, on the task's cgroup (driver 615)."""
 
     @property
     def enforced_cap_mib(self) -> int | None:
-        """Return the memory cap that MPS enforces for the task; None: no cap is enforced."""
-        return None if self.mps_directory is None else self.memory_cap_mib
+        """Return the memory cap that MPS or the driver enforces for the task; None: no cap is enforced."""
+        is_enforced = self.mps_directory is not None or self.is_cap_of_driver
+        return self.memory_cap_mib if is_enforced else None
 
 
 class Plan(Struct, frozen=True):

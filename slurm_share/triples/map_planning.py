@@ -161,7 +161,7 @@ def _plan_local(
         return split, option.parse(request.wish.share)
     if inside and os.environ.get(names.ENV_VISIBLE_DEVICES, "NoDevFiles") not in ("", "NoDevFiles"):
         # The caller's GPU already has a daemon if it needs one, and these processes become its clients too.
-        return split, ShareRequest(min(split.processes, names.SHARE_MAX), mps=False)
+        return split, ShareRequest(min(split.processes, names.SHARE_MAX), sharing="time-slicing")
     return split, None
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ...core import names, numbers
+from ...core import names
 from ...core.records import MPS_CLIENTS_MIN
 from ..records import Assignment, Slot
+from . import drivers
 
 CONNECTIONS = 2
 """An MPS client's connections to its GPU if CUDA_DEVICE_MAX_CONNECTIONS is not set (docs.nvidia.com/deploy/mps)."""
@@ -15,8 +16,7 @@ def clients(driver_version: str | None) -> int:
 
     Source: docs.nvidia.com/deploy/mps, "Limitations". An unknown version counts as an old one.
     """
-    major = numbers.whole((driver_version or "").partition(".")[0]) or 0
-    return names.SHARE_MAX if major >= 590 else MPS_CLIENTS_MIN
+    return names.SHARE_MAX if drivers.offers(driver_version, drivers.MORE_CLIENTS) else MPS_CLIENTS_MIN
 
 
 def clients_with(most: int, connections: int | None) -> int:

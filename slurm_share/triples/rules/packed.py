@@ -119,7 +119,7 @@ def check_share(request: ShareRequest) -> None:
 
 def sm_notes(site: str, request: ShareRequest | None) -> tuple[str, ...]:
     """Return a note if the site's setting `sm` (`site`) divides a GPU's multiprocessors by its slots."""
-    if site != names.SM_EVEN or request is None or request.per_gpu < 2 or request.mps is False:
+    if site != names.SM_EVEN or request is None or request.per_gpu < 2 or request.sharing == "time-slicing":
         return ()
     return (
         f"this site gives a task an even part of the multiprocessors: {100 // request.per_gpu} % with "

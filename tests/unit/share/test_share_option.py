@@ -20,9 +20,9 @@ GOOD = [
     ("4,mem=64M", ShareRequest(4, mem_mib=64)),
     ("4,mem=1T", ShareRequest(4, mem_mib=1048576)),
     ("4,mem=2gib,sm=25%", ShareRequest(4, mem_mib=2048, sm=25)),
-    ("4,sm=even,mps=on", ShareRequest(4, sm="even", mps=True)),
-    ("4,mps=off", ShareRequest(4, mps=False)),
-    ("4,sm=free,mps=off", ShareRequest(4, sm="free", mps=False)),
+    ("4,sm=even,mps=on", ShareRequest(4, sm="even", sharing="mps")),
+    ("4,mps=off", ShareRequest(4, sharing="time-slicing")),
+    ("4,sm=free,mps=off", ShareRequest(4, sm="free", sharing="time-slicing")),
 ]
 BAD = [
     "", "0", "x", "4;rm", "99999", "61", "-1", "+4", " 4", "4 ", "04", "4.0", "4,", ",4", "off,4", "4,off", "OFF", "٤",

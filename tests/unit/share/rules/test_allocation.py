@@ -199,14 +199,14 @@ def test_gpus_that_are_another_nodes_are_the_jobs_affair_and_not_this_nodes():
         (ShareRequest(4), "free", True),
         (ShareRequest(1), "free", False),
         (ShareRequest(1, mem_mib=8192), "free", True),
-        (ShareRequest(1, mps=True), "free", True),
-        (ShareRequest(4, mps=False), "free", False),
-        (ShareRequest(60, mps=False), "free", False),
+        (ShareRequest(1, sharing="mps"), "free", True),
+        (ShareRequest(4, sharing="time-slicing"), "free", False),
+        (ShareRequest(60, sharing="time-slicing"), "free", False),
         (ShareRequest(1, sm=25), "free", True),
         (ShareRequest(1, sm="even"), "free", True),
         (ShareRequest(1, sm="free"), "free", False),
         (ShareRequest(1), "50", True),
-        (ShareRequest(1, mps=False), "50", False),
+        (ShareRequest(1, sharing="time-slicing"), "50", False),
     ],
 )
 def test_mps_is_wanted_where_it_does_something(share, site, wanted):
@@ -218,11 +218,11 @@ def test_without_mps_the_share_goes_on_and_says_so_once():
         "the GPUs are shared without MPS: no MPS here; the tasks of a GPU take turns on it, and no cap is enforced"
     ]
     assert decide(replace(JOB, share=ShareRequest(1)), offer=NO_MPS).notes == ()
-    assert decide(replace(JOB, share=ShareRequest(4, mps=False)), offer=NO_MPS).notes == ()
+    assert decide(replace(JOB, share=ShareRequest(4, sharing="time-slicing")), offer=NO_MPS).notes == ()
 
 
 def test_who_insists_on_mps_is_refused_without_it():
-    insists = replace(JOB, share=ShareRequest(4, mps=True))
+    insists = replace(JOB, share=ShareRequest(4, sharing="mps"))
     assert "it asked for mps=on, and no MPS here" in decide(insists, offer=NO_MPS).sentence
     refusal = decided(insists, GPUS, directories={"GPU-0": "/p"}, failures={"GPU-1": "it hangs"})
     assert "MPS did not start on GPU-1: it hangs" in refusal.sentence
@@ -277,11 +277,11 @@ def test_a_cap_that_nobody_holds_is_said():
         (allocation.crowd_refusal(granted(PART)), "crowded"),
         (decide(settings=Settings(max_share=2)), "job"),
         (decide(replace(JOB, granted=())), "job"),
-        (decide(replace(JOB, share=ShareRequest(4, mps=True)), offer=NO_MPS), "job"),
-        (decide(replace(JOB, share=ShareRequest(4, mps=True)), offer=MISSING), "job"),
+        (decide(replace(JOB, share=ShareRequest(4, sharing="mps")), offer=NO_MPS), "job"),
+        (decide(replace(JOB, share=ShareRequest(4, sharing="mps")), offer=MISSING), "job"),
         (decide(replace(JOB, share=ShareRequest(49))), "job"),
         (
-            decided(replace(JOB, share=ShareRequest(4, mps=True)), GPUS, failures={"GPU-0": "hangs"}),
+            decided(replace(JOB, share=ShareRequest(4, sharing="mps")), GPUS, failures={"GPU-0": "hangs"}),
             "mps-failed",
         ),
     ],
@@ -293,7 +293,7 @@ def test_a_refusal_says_whose_fault_it_is(refusal, cause):
 
 @pytest.mark.parametrize(
     ("share", "offer"),
-    [(ShareRequest(4, mps=False), MISSING), (ShareRequest(1), MISSING), (ShareRequest(4), NO_MPS)],
+    [(ShareRequest(4, sharing="time-slicing"), MISSING), (ShareRequest(1), MISSING), (ShareRequest(4), NO_MPS)],
     ids=["mps=off", "one task", "an operators' daemon"],
 )
 def test_a_site_that_requires_mps_refuses_only_what_would_have_had_it(share, offer):
@@ -380,7 +380,7 @@ def test_a_launcher_outside_slurm_speaks_of_its_machine():
         (2, None, True),
         (1, None, False),
         (1, ShareRequest(4), False),
-        (1, ShareRequest(4, mps=True), True),
+        (1, ShareRequest(4, sharing="mps"), True),
         (1, ShareRequest(4, mem_mib=100), True),
         (1, ShareRequest(4, sm=10), True),
         (2, ShareRequest(4), True),
@@ -404,10 +404,10 @@ def test_why_a_launcher_shares_without_mps(gpus, processes, offer, why):
     assert plan.notes == (
         f"the GPUs are shared without MPS: {why}; the tasks of a GPU take turns on it, and no cap is enforced",
     )
-    assert launch(processes, gpus=gpus, offer=offer, share=ShareRequest(60, mps=False)).notes == ()
+    assert launch(processes, gpus=gpus, offer=offer, share=ShareRequest(60, sharing="time-slicing")).notes == ()
     assert (
         f"it asked for mps=on, and {why}"
-        in launch(processes, gpus=gpus, offer=offer, share=ShareRequest(60, mps=True)).sentence
+        in launch(processes, gpus=gpus, offer=offer, share=ShareRequest(60, sharing="mps")).sentence
     )
 
 

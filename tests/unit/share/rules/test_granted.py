@@ -23,7 +23,7 @@ PART = JobContext(7, 2001, 2001, "n1", ("0",), ShareRequest(4), exclusive="user"
 
 def test_a_part_is_one_task_on_one_gpu_of_a_users_node():
     """Every word of it counts: N above 1, one task, one node, one GPU, a node of one user, and not srun alone."""
-    small = ShareRequest(2, mem_mib=8192, sm=10, mps=True)
+    small = ShareRequest(2, mem_mib=8192, sm=10, sharing="mps")
     values = itertools.product(
         (None, ShareRequest(1), ShareRequest(1, sm=25), ShareRequest(4), small), (None, 0, 1, 2), (None, 0, 1, 2),
         ((), ("0",), ("GPU-0",), ("0", "1")), (None, "user", "node"), (False, True),

@@ -299,7 +299,7 @@ def test_the_path_of_a_socket_fits(monkeypatch):
 
 
 def test_mps_off_starts_nothing_and_says_nothing(prepare, daemons):
-    made = prepare(triple_run(1, 4, share=ShareRequest(2, mps=False)), TWO, MPS)
+    made = prepare(triple_run(1, 4, share=ShareRequest(2, sharing="time-slicing")), TWO, MPS)
     assert (daemons.started, made.notes) == ((), ())
 
 
@@ -314,7 +314,7 @@ def test_a_daemon_that_does_not_start_is_done_without(prepare, daemons):
 
 def test_mps_on_or_nothing(prepare, daemons, paths):
     daemons.broken = (uuid(1),)
-    run = triple_run(1, 4, share=ShareRequest(2, mps=True))
+    run = triple_run(1, 4, share=ShareRequest(2, sharing="mps"))
     with pytest.raises(LaunchError, match=r"it asked for mps=on, and MPS did not start on GPU-.*: its server ended"):
         prepare(run, TWO, MPS)
     assert daemons.stopped == daemons.started[:1]

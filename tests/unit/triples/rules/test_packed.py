@@ -129,7 +129,7 @@ def test_nodes_without_a_gpu_are_not_for_packing() -> None:
         (8, 4, "sm=50", ShareRequest(2, sm=50)),
         (8, 4, "4", ShareRequest(4)),
         (8, 4, "off", None),
-        (8, 4, "mps=off", ShareRequest(2, mps=False)),
+        (8, 4, "mps=off", ShareRequest(2, sharing="time-slicing")),
     ],
 )
 def test_every_gpu_has_slots_for_all_workers_that_may_meet_there(
@@ -170,7 +170,7 @@ def test_more_workers_than_slots_can_be_is_refused_with_a_triple_that_works() ->
 def test_a_site_that_divides_multiprocessors_by_slots_is_named() -> None:
     (note,) = packed.sm_notes("even", ShareRequest(8))
     assert note.startswith("this site gives a task an even part of the multiprocessors: 12 % with 8 slots on a GPU")
-    for site, request in (("free", ShareRequest(8)), ("even", None), ("even", ShareRequest(8, mps=False))):
+    for site, request in (("free", ShareRequest(8)), ("even", None), ("even", ShareRequest(8, sharing="time-slicing"))):
         assert packed.sm_notes(site, request) == ()
 
 
