@@ -75,3 +75,15 @@ def test_jobs_are_in_the_cgroups_that_were_asked_for(kind: str, plugin: str, tra
     assert f"CgroupPlugin={plugin}" in conf.cgroup_conf(kind).splitlines()
     lines = conf.slurm_conf(HOSTS, cgroup=kind, parts=(), shards_per_gpu=4).splitlines()
     assert [line for line in lines if line.startswith("ProctrackType=")] == [f"ProctrackType=proctrack/{tracked}"]
+
+
+def test_every_node_has_the_driver_of_the_cluster() -> None:
+    with_driver = make_hosts(2, driver=615, memory_limits="misc")
+    assert {(host.driver, host.memory_limits) for host in with_driver} == {(615, "misc")}
+    assert {(host.driver, host.memory_limits) for host in HOSTS} == {(0, "")}
+
+
+@pytest.mark.parametrize(("words", "why"), [((600, ""), "--driver"), ((615, "swap"), "--memory-limits")])
+def test_a_driver_that_cannot_be_simulated_is_refused_with_the_way_out(words: tuple[int, str], why: str) -> None:
+    with pytest.raises(Misuse, match=why):
+        clusters._check_driver(*words)

@@ -15,7 +15,7 @@ from . import kernel_cluster, paths, process, running_kernel, tools
 from .cluster import Cluster
 from .errors import ClusterError, Misuse
 from .pyslurm import FITS
-from .records import CURRENT, PARTS, RELEASES, STABLE, USERS
+from .records import CURRENT, DRIVERS, MEMORY_LIMITS, PARTS, RELEASES, STABLE, USERS
 
 _EPILOG = f"""\
 examples
@@ -179,6 +179,10 @@ def _up_options(parser: argparse.ArgumentParser, *, top: bool) -> None:
         group.add_argument(f"--{flag}", action="store_true", default=default(False), help=text)
     how = "authentication: munge (default), or Slurm's own key (auth/slurm)"
     group.add_argument("--auth", metavar="HOW", choices=("munge", "slurm"), default=default("munge"), help=how)
+    releases = f"release of the simulated NVIDIA driver: {', '.join(map(str, DRIVERS))}"
+    group.add_argument("--driver", type=int, metavar="RELEASE", choices=DRIVERS, default=default(0), help=releases)
+    limits = f"how it limits the memory of a cgroup, from 615 on: {', '.join(MEMORY_LIMITS)} (default: by the kernel)"
+    group.add_argument("--memory-limits", metavar="HOW", choices=MEMORY_LIMITS, default=default(""), help=limits)
     newer = "a newer release that the command `upgrade` brings a host to"
     group.add_argument("--upgrade-to", metavar="RELEASE", default=default(""), help=newer)
     group.add_argument("--nodes", type=int, metavar="N", default=default(3), help="compute nodes (default: 3)")
@@ -192,7 +196,15 @@ def _up(args: argparse.Namespace) -> int:
     # argparse shares the default list of the top parser: do not modify it here
     without = tuple(args.without)
     made = Cluster.up(
-        args.name, args.slurm, auth=args.auth, upgrade_to=args.upgrade_to, nodes=args.nodes, without=without, **flags
+        args.name,
+        args.slurm,
+        auth=args.auth,
+        upgrade_to=args.upgrade_to,
+        nodes=args.nodes,
+        driver=args.driver,
+        memory_limits=args.memory_limits,
+        without=without,
+        **flags,
     )
     for late in _ENDING:
         signal.signal(late, signal.SIG_IGN)  # the cluster is up: finish the report and ignore late signals
@@ -200,7 +212,7 @@ def _up(args: argparse.Namespace) -> int:
     hosts = " ".join(made.hosts)
     print(f"cluster {made.name} is up in {time.monotonic() - start:.1f} s: Slurm {made.slurm_version}, hosts {hosts}")
     if "simgpu" not in without:
-        print("its GPUs are simulated")
+        print("its GPUs are simulated" + (f", and driver {args.driver} too" if args.driver else ""))
     print(f"try: {sys.argv[0]} {named}as alice -- sinfo")
     return 0
 

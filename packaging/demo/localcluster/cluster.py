@@ -16,7 +16,7 @@ from typing import NoReturn
 
 from . import conf, layers, locks, namespaces, packaged, paths, process, progress, rootfs, start, tools, upgrade
 from .errors import ClusterError, CommandFailed, Misuse, NotDone
-from .records import CURRENT, PARTS, RELEASES, USERS, Host, Root, make_hosts
+from .records import CURRENT, DRIVERS, MEMORY_LIMITS, PARTS, RELEASES, USERS, Host, Root, make_hosts
 
 DEFAULT_NAME = "demo"
 _POLL_S = 0.1
@@ -142,6 +142,8 @@ class Cluster:
         packages: bool = False,
         nodes: int = 3,
         alike: bool = False,
+        driver: int = 0,
+        memory_limits: str = "",
         slurm_conf_extra: str = "",
         shards_per_gpu: int = conf.SHARDS_PER_GPU,
         without: Collection[str] = (),
@@ -155,7 +157,8 @@ class Cluster:
         the GPUs (AutoDetect=nvidia), which since 25.11 are named by UUID in Prolog and Epilog. `pyslurm` installs a
         pyslurm built for the release. `upgrade_to` is the release to which `upgrade` brings a host; both plugin objects
         are then on every host. `alike` gives every compute node the four GPUs of n1; otherwise the others have two.
-        `packages` installs library and plugin from our .deb files, which are built if necessary.
+        `packages` installs library and plugin from our .deb files, which are built if necessary. `driver` is the
+        release of the simulated driver, `memory_limits` how that limits the memory of a cgroup (simgpu-init).
 
         `slurm_conf_extra` is appended to slurm.conf; a line in it replaces ours with the same keyword (and node or
         partition name). `without` names parts of our software to omit. `slurm_release` is the release that really runs.
@@ -164,6 +167,7 @@ class Cluster:
         tools.require_root()
         check_request(name, slurm, nodes, without)
         _check_kinds(auth, accounting, uuids, upgrade_to, slurm, without)
+        _check_driver(driver, memory_limits)
         agents = agents or prometheus
         if packages and (agents or upgrade_to or {"python", "plugin"} & set(without)):
             raise Misuse("--packages installs library and plugin only; omit the other options")
@@ -193,7 +197,8 @@ class Cluster:
                 newer = rootfs.root_for(upgrade_to)
                 ahead = upgrade.prepare(name, (root, stack), (newer, layers.stack(newer, parts)))
                 stack = ahead.now
-            hosts = {host.name: host for host in make_hosts(nodes, alike=alike)}
+            made = make_hosts(nodes, alike=alike, driver=driver, memory_limits=memory_limits)
+            hosts = {host.name: host for host in made}
             kinds = (cgroup, cgroup_v2, accounting, agents, prometheus, auth, uuids, pyslurm)
             cluster = cls(name, root, hosts, stack, *kinds, ahead=ahead)
             try:
@@ -703,6 +708,13 @@ def _check_kinds(
         raise Misuse(f"Slurm {upgrade_to} is not newer than {slurm}, and an older release cannot read its state")
     if upgrade_to and (accounting or auth != "munge"):
         raise Misuse("--upgrade-to needs munge and no accounting; omit the other option")
+
+
+def _check_driver(driver: int, memory_limits: str) -> None:
+    if driver and driver not in DRIVERS:
+        raise Misuse(f"the simulated driver is {', '.join(map(str, DRIVERS))}, not {driver}; choose one with --driver")
+    if memory_limits and memory_limits not in MEMORY_LIMITS:
+        raise Misuse(f"--memory-limits is {', '.join(MEMORY_LIMITS)}, not {memory_limits!r}")
 
 
 def _check_name(name: str) -> None:

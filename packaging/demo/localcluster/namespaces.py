@@ -178,7 +178,8 @@ def _start_host(name: str, host: Host, layers: str, *, cgroup: str, ahead: str) 
     (run / "hosts" / host.name).mkdir()
     above = f"{v2_tree()}/" if cgroup == V2 else ""
     group = f"{cgroup}:{above}{paths.cgroup_name(name)}/{host.name}" if cgroup else ""
-    init = [str(paths.HERE / "host-init"), str(run), name, host.name, layers, str(host.gpus), group, ahead]
+    simulated = [str(host.gpus), str(host.driver or ""), host.memory_limits]
+    init = [str(paths.HERE / "host-init"), str(run), name, host.name, layers, *simulated, group, ahead]
     enter = ["/usr/bin/nsenter", "--target", str(first.pid), "--mount", "--net", "--pid", "--wdns=/", "--"]
     namespaces = ["--mount", "--uts", "--ipc", "--net", "--pid", "--propagation", "private"]
     unshare = ["/usr/bin/setsid", "-f", "/usr/bin/unshare", *namespaces, "--fork", "--kill-child", "--"]

@@ -42,6 +42,13 @@ RELEASES = releases(runpy.run_path(str(CHECKOUT / "slurm_share/slurm/releases.py
 CURRENT, STABLE, *_ = RELEASES
 
 
+_SIMULATED_DRIVER = runpy.run_path(str(CHECKOUT / "packaging/demo/simgpu/simdriver.py"))
+DRIVERS: tuple[int, ...] = tuple(_SIMULATED_DRIVER["PROFILES"])
+"""Releases of the driver that the simulated GPUs can pretend to have."""
+MEMORY_LIMITS: tuple[str, ...] = _SIMULATED_DRIVER["BACK_ENDS"]
+"""How that driver can limit the memory of a cgroup."""
+
+
 @dataclass(frozen=True)
 class Root:
     """A complete root file system with Slurm; read-only."""
@@ -65,6 +72,10 @@ class Host:
     gpus: int = 0
     cpus: int = 0
     memory_mb: int = 0
+    driver: int = 0
+    """The simulated driver's release; 0: simgpu-init's default."""
+    memory_limits: str = ""
+    """How the simulated driver limits the memory of a cgroup; empty: what the kernel has."""
 
     @property
     def is_compute(self) -> bool:
@@ -91,7 +102,9 @@ class Identity:
     """Field 22 of /proc/PID/stat: clock ticks between the machine's boot and the process's start."""
 
 
-def make_hosts(compute_nodes: int, *, alike: bool = False) -> tuple[Host, ...]:
+def make_hosts(
+    compute_nodes: int, *, alike: bool = False, driver: int = 0, memory_limits: str = ""
+) -> tuple[Host, ...]:
     """Return the hosts of a cluster: ctl, login, n1 (4 GPUs, 16 CPUs, 16000 MB), other nodes (2 GPUs, 8 CPUs, 8000 MB).
 
     `alike`: all nodes are like n1.
@@ -99,5 +112,6 @@ def make_hosts(compute_nodes: int, *, alike: bool = False) -> tuple[Host, ...]:
     claims = [(4, 16, 16000) if alike or number == 1 else (2, 8, 8000) for number in range(1, compute_nodes + 1)]
     named = [("ctl", (0, 0, 0)), ("login", (0, 0, 0)), *((f"n{i}", claim) for i, claim in enumerate(claims, 1))]
     return tuple(
-        Host(name, f"10.77.{number // 250}.{number % 250 + 1}", *claim) for number, (name, claim) in enumerate(named)
+        Host(name, f"10.77.{number // 250}.{number % 250 + 1}", *claim, driver=driver, memory_limits=memory_limits)
+        for number, (name, claim) in enumerate(named)
     )

@@ -12,10 +12,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define DRIVER_VERSION "550.0-simulated"
-#define NVML_VERSION "12.550.0-simulated"
-#define CUDA_DRIVER_VERSION 12040 /* of driver 550: CUDA 12.4 */
-
 /* Largest number of MIG instances of a card. */
 #define MAX_MIG_DEVICES 7
 
@@ -123,19 +119,30 @@ static nvmlReturn_t copy_text(const char *text, char *buffer, unsigned int size)
 
 nvmlReturn_t nvmlSystemGetDriverVersion(char *version, unsigned int length)
 {
-    return nvml_initialised() ? copy_text(DRIVER_VERSION, version, length) : NVML_ERROR_UNINITIALIZED;
+    struct driver driver;
+
+    if (!nvml_initialised())
+        return NVML_ERROR_UNINITIALIZED;
+    state_read_driver(&driver);
+    return copy_text(driver.version, version, length);
 }
 
 nvmlReturn_t nvmlSystemGetNVMLVersion(char *version, unsigned int length)
 {
-    return copy_text(NVML_VERSION, version, length);
+    struct driver driver;
+
+    state_read_driver(&driver);
+    return copy_text(driver.nvml_version, version, length);
 }
 
 nvmlReturn_t nvmlSystemGetCudaDriverVersion(int *version)
 {
+    struct driver driver;
+
     if (!version)
         return NVML_ERROR_INVALID_ARGUMENT;
-    *version = CUDA_DRIVER_VERSION;
+    state_read_driver(&driver);
+    *version = (int)driver.cuda;
     return NVML_SUCCESS;
 }
 

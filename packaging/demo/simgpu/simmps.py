@@ -38,6 +38,8 @@ import struct
 import sys
 import time
 
+import simdriver
+
 STATE_VARIABLE = "SIMGPU_STATE"
 DEFAULT_STATE = "/run/simgpu"
 SERVER_PROGRAM = "nvidia-cuda-mps-server"
@@ -159,10 +161,8 @@ class Daemon:
         self.pipe = pipe
         self.log_file = log
         self.owner = os.getuid()
-        try:
-            self.style = int(os.environ.get("SIMMPS_DRIVER", "550"))
-        except ValueError:
-            self.style = 550
+        self.driver = simdriver.of_mps(os.environ, state_folder())
+        self.style = self.driver.release
         self.percent = FULL
         self.limits: dict[str, int] = {}
         self.priority = 0
@@ -316,7 +316,7 @@ class Daemon:
         if server.status() == "FAULT":
             self._refuse(client.line, "CUDA_ERROR_MPS_SERVER_NOT_READY")
             return
-        if len(server.clients) >= (60 if self.style >= 590 else 48):
+        if len(server.clients) >= self.driver.mps_clients:
             self._refuse(client.line, "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED")
             return
         message = f"CLIENT {client.pid} {server.answer()}\n".encode()

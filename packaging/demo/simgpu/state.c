@@ -4,6 +4,8 @@
  *
  *   README              says that the GPUs are simulated, and marks the folder as made by simgpu-init
  *   lock                flock(2) on it guards every allocation of memory and every change of a gpu file
+ *   driver              what the driver is, in lines `key=value` (simdriver.py): release, version, nvml, cuda,
+ *                       mps_clients, memory_limits
  *   gpu0, gpu1, ...     one file per GPU, without a gap; lines `key=value`, `#` starts a comment line, the last line
  *                       of a key wins (so `echo lost=1 >>gpu0` is a way to change one):
  *       uuid=GPU-5131...      full UUID                                  required
@@ -73,6 +75,7 @@
 
 #define DEFAULT_STATE "/run/simgpu"
 #define GPU_FILE_SIZE 16384
+#define DRIVER_FILE_SIZE 4096
 #define CLIENT_LINE_SIZE 512
 #define PROC_STAT_SIZE 1024
 #define ENERGY_LINE_SIZE 128
@@ -183,6 +186,42 @@ static bool parse_unsigned(const char *text, unsigned int limit, unsigned int *n
         return false;
     *number = (unsigned int)value;
     return true;
+}
+
+/* ---- The driver ---- */
+
+static void set_driver_value(struct driver *driver, const char *key, const char *value)
+{
+    if (!strcmp(key, "version"))
+        snprintf(driver->version, sizeof driver->version, "%s", value);
+    else if (!strcmp(key, "nvml"))
+        snprintf(driver->nvml_version, sizeof driver->nvml_version, "%s", value);
+    else if (!strcmp(key, "cuda"))
+        (void)parse_unsigned(value, INT32_MAX, &driver->cuda);
+}
+
+void state_read_driver(struct driver *driver)
+{
+    char text[DRIVER_FILE_SIZE], *rest = text, *line;
+    struct stat info;
+    int folder = open_state_folder();
+
+    memset(driver, 0, sizeof *driver);
+    snprintf(driver->version, sizeof driver->version, "0.0-simulated");
+    snprintf(driver->nvml_version, sizeof driver->nvml_version, "0.0-simulated");
+    if (folder < 0)
+        return;
+    if (read_small_file(folder, "driver", text, sizeof text, &info) < 0)
+        rest = NULL;
+    close(folder);
+    while ((line = strsep(&rest, "\n"))) {
+        char *value = strchr(line, '=');
+
+        if (!value)
+            continue;
+        *value++ = '\0';
+        set_driver_value(driver, line, value);
+    }
 }
 
 /* ---- GPUs ---- */

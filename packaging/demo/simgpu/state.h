@@ -10,6 +10,8 @@
 #define UUID_SIZE 80
 #define NAME_SIZE 96
 #define BUS_ID_SIZE 32
+/* NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE and NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE there. */
+#define VERSION_SIZE 80
 
 /* More than any node has, and above the limit of Slurm's gpu plugin. */
 #define MAX_GPUS 64
@@ -35,6 +37,13 @@ enum counter {
     COUNTER_FP32,
     COUNTER_FP16,
     COUNTER_COUNT
+};
+
+/* The driver that the host pretends to have. */
+struct driver {
+    char version[VERSION_SIZE];
+    char nvml_version[VERSION_SIZE];
+    unsigned int cuda;
 };
 
 struct gpu {
@@ -85,6 +94,9 @@ bool state_real_driver_loaded(void);
 
 /* True if the state folder exists and can be read. */
 bool state_present(void);
+
+/* Reads the driver's file; version 0.0 if it is missing. */
+void state_read_driver(struct driver *driver);
 
 /* Number of GPUs: gpu0, gpu1, ... up to the first one missing. */
 unsigned int state_gpu_count(void);
