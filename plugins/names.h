@@ -72,7 +72,7 @@
 #define SS_ENV_FRONT "SLURM_SHARE_FRONT"
 
 /* the plan */
-#define SS_PLAN_MAGIC "slurm-share-plan 2"
+#define SS_PLAN_MAGIC "slurm-share-plan 3"
 #define SS_PLAN_MAX_LINE 4096
 #define SS_PLAN_MAX_BYTES 4194304
 #define SS_PLAN_MAX_SLOTS 1024

@@ -278,18 +278,23 @@ static int take_gpu(struct reader *reader, uint32_t number, struct ss_gpu *gpu)
 static int take_slot(struct reader *reader, uint32_t number, const struct ss_plan *plan, struct ss_slot *slot,
 		     struct ss_assignment **free_assignment)
 {
-	enum { GPU, PART, BACKEND, MEMORY_CAP_MIB, MEMORY_RATIO, SM_PERCENT, MPS_DIRECTORY, ON_GPU, VARIABLES, FIELDS };
+	enum { GPU, PART, BACKEND, MEMORY_CAP_MIB, MEMORY_RATIO, SM_PERCENT, MPS_DIRECTORY, ON_GPU, MEMORY_LEAST_MIB, PARTITION,
+	       SM_COUNT, CAP_BY, VARIABLES, FIELDS };
 	struct field fields[FIELDS] = {
-		{ "gpu", true, NULL },		  { "part", true, NULL },	 { "backend", true, NULL },
+		{ "gpu", true, NULL },		   { "part", true, NULL },	   { "backend", true, NULL },
 		{ "memory_cap_mib", false, NULL }, { "memory_ratio", false, NULL }, { "sm_percent", false, NULL },
-		{ "mps_directory", false, NULL }, { "on_gpu", false, NULL },	 { "backend_variables", false, NULL },
+		{ "mps_directory", false, NULL },  { "on_gpu", false, NULL },	    { "memory_least_mib", false, NULL },
+		{ "partition", false, NULL },	   { "sm_count", false, NULL },	    { "cap_by", false, NULL },
+		{ "backend_variables", false, NULL },
 	};
-	uint32_t memory_cap_mib = 0, on_gpu = 0, variables = 0;
+	uint32_t on_gpu = 0, sm_count = 0, variables = 0;
 	char *rest = take_numbered(reader, "slot", number);
 
 	if (rest == NULL || read_fields(reader, rest, fields, FIELDS) != 0 ||
 	    field_number(reader, &fields[GPU], plan->gpus - 1, &slot->gpu) != 0 ||
-	    field_number(reader, &fields[MEMORY_CAP_MIB], MOST_NUMBER, &memory_cap_mib) != 0 ||
+	    field_number(reader, &fields[MEMORY_CAP_MIB], MOST_NUMBER, &slot->memory_cap_mib) != 0 ||
+	    field_number(reader, &fields[MEMORY_LEAST_MIB], MOST_NUMBER, &slot->memory_least_mib) != 0 ||
+	    field_number(reader, &fields[SM_COUNT], MOST_NUMBER, &sm_count) != 0 ||
 	    field_number(reader, &fields[ON_GPU], MOST_NUMBER, &on_gpu) != 0 ||
 	    field_number(reader, &fields[VARIABLES], MOST_NUMBER, &variables) != 0 ||
 	    check_decimal(reader, &fields[MEMORY_RATIO]) != 0 || check_decimal(reader, &fields[SM_PERCENT]) != 0)
@@ -299,6 +304,12 @@ static int take_slot(struct reader *reader, uint32_t number, const struct ss_pla
 	slot->mps_directory = fields[MPS_DIRECTORY].value;
 	if (slot->mps_directory != NULL && slot->mps_directory[0] != '/')
 		return wrong(reader, "'mps_directory' is an absolute path");
+	if (fields[MEMORY_LEAST_MIB].value != NULL &&
+	    (fields[MEMORY_CAP_MIB].value == NULL || slot->memory_least_mib > slot->memory_cap_mib))
+		return wrong(reader, "'memory_least_mib' is at most 'memory_cap_mib'");
+	slot->is_cap_of_driver = fields[CAP_BY].value != NULL;
+	if (slot->is_cap_of_driver && (strcmp(fields[CAP_BY].value, "driver") != 0 || fields[MEMORY_CAP_MIB].value == NULL))
+		return wrong(reader, "'cap_by=driver' with 'memory_cap_mib' was expected here");
 	rest = take(reader, "environment");
 	if (rest == NULL || read_environment(reader, rest, slot, free_assignment) != 0)
 		return -1;

@@ -25,6 +25,9 @@ struct ss_gpu {
 struct ss_slot {
 	uint32_t gpu; /* the index in the plan's list */
 	uint32_t part, parts;
+	uint32_t memory_cap_mib; /* 0: none, or not known */
+	uint32_t memory_least_mib; /* the part of the cap that the task is sure of; 0: not said */
+	bool is_cap_of_driver; /* the driver enforces the cap, on the task's cgroup */
 	const char *mps_directory; /* the pipe directory of its MPS daemon; NULL: none */
 	const struct ss_assignment *environment;
 	size_t variables;

@@ -8,7 +8,7 @@ The plan
 The Prolog decides about a job once per node and writes the decision down as a *plan*; the SPANK plugin and the node
 launcher carry it out. It is text, so that C can read it without a library and a person can read it at 3 a.m.::
 
-    slurm-share-plan 2
+    slurm-share-plan 3
     job 4711
     uid 2001
     node n2
@@ -41,8 +41,10 @@ launcher carry it out. It is text, so that C can read it without a library and a
   apply. `name` comes last and may hold blanks.
 * A slot has the fields `gpu` (the number of one above), `part` and `backend`; where they apply, `memory_cap_mib`,
   `memory_ratio` (the cap as a part of the whole GPU), `sm_percent`, `mps_directory` (its daemon, which is checked
-  before a task starts), `on_gpu` (the job has a part of a GPU: which one) and `backend_variables`. A field that is
-  not listed here, or is there twice, is an error.
+  before a task starts), `on_gpu` (the job has a part of a GPU: which one), `memory_least_mib` (the part of the cap that
+  the task is sure of), `partition` and `sm_count` (its static partition, as CUDA_MPS_SM_PARTITION names it, and the
+  multiprocessors of that), `cap_by=driver` (the driver enforces the cap on the task's cgroup) and `backend_variables`.
+  A field that is not listed here, or is there twice, is an error.
 * `part=I/P`: the task runs on the I-th of P equal parts of the job's cores on this node. Only the step knows which
   cores those are (ConstrainCores, --exact, -c), so the plugin divides them.
 * `environment`, the line after each slot, is what the plugin sets for the task, without knowing what it means:
@@ -209,7 +211,7 @@ ENV_FRONT = "SLURM_SHARE_FRONT"
 """1 where front.c started the hook in Python: a helper would be asked."""
 
 # --- The plan --------------------------------------------------------------------------------------------------------
-PLAN_MAGIC = "slurm-share-plan 2"
+PLAN_MAGIC = "slurm-share-plan 3"
 PLAN_MAX_LINE = 4096
 PLAN_MAX_BYTES = 4 * 1024 * 1024
 PLAN_MAX_SLOTS = 1024

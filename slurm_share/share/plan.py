@@ -18,7 +18,19 @@ Contents = Plan | Refusal | UnsharedReason
 _DECIMAL = pattern(r"(?a)[0-9]{1,3}(\.[0-9]{1,3})?")
 _NAME_SIZE = 200
 _GPU_OPTIONAL = ("minor", "memory_mib", "host_memory", "simulated")
-_SLOT_OPTIONAL = ("memory_cap_mib", "memory_ratio", "sm_percent", "mps_directory", "on_gpu", "backend_variables")
+_SLOT_OPTIONAL = (
+    "memory_cap_mib",
+    "memory_ratio",
+    "sm_percent",
+    "mps_directory",
+    "on_gpu",
+    "memory_least_mib",
+    "partition",
+    "sm_count",
+    "cap_by",
+    "backend_variables",
+)
+_CAP_BY_DRIVER = "driver"
 
 
 def render(plan: Contents) -> str:
@@ -73,6 +85,10 @@ def _slot_line(slot: Slot, gpu: int, parts: int) -> str:
         sm_percent=None if slot.sm_percent is None else f"{slot.sm_percent:g}",
         mps_directory=slot.mps_directory,
         on_gpu=slot.on_gpu,
+        memory_least_mib=slot.memory_least_mib,
+        partition=slot.partition,
+        sm_count=slot.sm_count,
+        cap_by=_CAP_BY_DRIVER if slot.is_cap_of_driver else None,
         backend_variables=len(slot.variables) or None,
     )
     return " ".join([f"slot {slot.number}", *fields])
@@ -149,17 +165,27 @@ def _slot(lines: PlanLines, number: int, gpus: tuple[Gpu, ...], parts: int) -> S
             raise lines.wrong(f"'{name}' is a decimal number")
     if not fields.get("mps_directory", "/").startswith("/"):
         raise lines.wrong("'mps_directory' is an absolute path")
+    cap_mib, least_mib = (lines.field_number(fields, name) for name in ("memory_cap_mib", "memory_least_mib"))
+    if least_mib is not None and (cap_mib is None or least_mib > cap_mib):
+        raise lines.wrong("'memory_least_mib' is at most 'memory_cap_mib'")
+    sm_count = lines.field_number(fields, "sm_count")
+    if "cap_by" in fields and (fields["cap_by"] != _CAP_BY_DRIVER or cap_mib is None):
+        raise lines.wrong(f"'cap_by={_CAP_BY_DRIVER}' with 'memory_cap_mib' was expected here")
     return Slot(
         number=number,
         gpu=gpus[gpu],
         part=lines.part(fields["part"], parts),
-        memory_cap_mib=lines.field_number(fields, "memory_cap_mib"),
+        memory_cap_mib=cap_mib,
         memory_ratio=fields.get("memory_ratio"),
         sm_percent=float(fields["sm_percent"]) if "sm_percent" in fields else None,
         mps_directory=fields.get("mps_directory"),
         backend=fields["backend"],
         on_gpu=lines.field_number(fields, "on_gpu"),
         variables=_backend_variables(lines, lines.field_number(fields, "backend_variables") or 0),
+        memory_least_mib=least_mib,
+        partition=fields.get("partition"),
+        sm_count=sm_count,
+        is_cap_of_driver="cap_by" in fields,
     )
 
 

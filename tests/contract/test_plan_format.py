@@ -37,7 +37,7 @@ PLAN = Plan(
         Slot(0, GPUS[0], 0, 8192, "0.100", 12.5, "/run/p0", "mps", on_gpu=3),
         Slot(1, GPUS[1], 2, 8192, None, 12.5, None, "other", variables=OWN),
         Slot(2, GPUS[0], 1, None, None, None, "/run/p0", "mps"),
-        Slot(3, GPUS[1], 3, backend="third", variables=OWN[1:]),
+        Slot(3, GPUS[1], 3, 20480, backend="third", variables=OWN[1:], memory_least_mib=8192, is_cap_of_driver=True),
     ),
 )
 UNSHARED = UnsharedReason(4711, UID, "n2", "the controller has sharing switched off")
@@ -81,6 +81,9 @@ def as_c_prints(plan: plan_text.Contents) -> str:
         minor = minor if minor <= 255 else -1
         where = f"on {slot.gpu.uuid} minor {minor} MPS {slot.mps_directory or 'none'}"
         lines.append(f"slot {slot.number} part {slot.part} of {len(plan.slots)} {where}")
+        if slot.memory_cap_mib or slot.memory_least_mib:
+            by = " by the driver" if slot.is_cap_of_driver else ""
+            lines.append(f"memory {slot.memory_cap_mib} least {slot.memory_least_mib or 0}{by}")
         variables = registry.slot_environment(plan, slot)
         lines += [f"{'default' if a.unless_set else 'set'} {a.name}={a.value}" for a in variables]
     return "\n".join([*lines, ""])
@@ -115,19 +118,24 @@ def plans(draw):
     per_gpu = draw(st.integers(1, 6))
     count = len(gpus) * per_gpu
     parts = draw(st.permutations(range(count)))
+    caps = [draw(st.none() | st.integers(1, 10**6)) for _ in range(count)]
     core = st.lists(st.integers(0, 8191), min_size=1, max_size=4).map(tuple)
     slots = tuple(
         Slot(
             number=number,
             gpu=gpus[number % len(gpus)],
             part=parts[number],
-            memory_cap_mib=draw(st.none() | st.integers(1, 10**6)),
+            memory_cap_mib=caps[number],
             memory_ratio=draw(st.none() | st.integers(0, 1000).map(lambda thousandths: f"{thousandths / 1000:.3f}")),
             sm_percent=draw(st.none() | st.integers(1, 1000).map(lambda tenths: tenths / 10)),
             mps_directory=draw(st.none() | _words.map(lambda word: f"/{word}")),
             backend=draw(_words.filter(bool)),
             on_gpu=draw(st.none() | st.integers(0, 59)),
             variables=draw(_assignments),
+            memory_least_mib=None if caps[number] is None else draw(st.none() | st.integers(0, caps[number])),
+            partition=draw(st.none() | _words.filter(bool)),
+            sm_count=draw(st.none() | st.integers(0, 200)),
+            is_cap_of_driver=caps[number] is not None and draw(st.booleans()),
         )
         for number in range(count)
     )
@@ -162,7 +170,7 @@ TEXT = plan_text.render(PLAN)
 DAMAGE = [
     ("NUL", TEXT.replace("second", "sec\0nd").encode(), "line 11: a byte"),
     ("a long file", b"\n" * (names.PLAN_MAX_BYTES + 1), "longer than"),
-    ("another version", TEXT.replace(names.PLAN_MAGIC, "slurm-share-plan 3").encode(), "line 1: not a plan"),
+    ("another version", TEXT.replace(names.PLAN_MAGIC, "slurm-share-plan 4").encode(), "line 1: not a plan"),
 ]
 
 

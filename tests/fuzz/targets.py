@@ -283,8 +283,18 @@ PLANS = (
                 gpus=(_GPU,),
                 cores=((0, 8), (1, 9)),
                 slots=(
-                    Slot(0, _GPU, 0, 8192, "0.100", 12.5, "/run/p0", "mps"),
-                    Slot(1, _GPU, 1, backend="other", on_gpu=1, variables=(Assignment("X", "0.4", True),)),
+                    Slot(0, _GPU, 0, 8192, "0.100", 12.5, "/run/p0", "mps", sm_count=24, partition="GPU-1/D/7+="),
+                    Slot(
+                        number=1,
+                        gpu=_GPU,
+                        part=1,
+                        memory_cap_mib=20480,
+                        backend="other",
+                        on_gpu=1,
+                        variables=(Assignment("X", "0.4", True),),
+                        memory_least_mib=8192,
+                        is_cap_of_driver=True,
+                    ),
                 ),
             ),
         )

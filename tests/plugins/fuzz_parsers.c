@@ -191,7 +191,8 @@ static const struct parser {
 		      "gpu 0 uuid=GPU-1 index=0 minor=1 memory_mib=81920 simulated=yes name=NVIDIA H100\n"
 		      "slot 0 gpu=0 part=0/2 backend=mps memory_cap_mib=8192 memory_ratio=0.100 sm_percent=12.5 mps_directory=/p0\n"
 		      "environment CUDA_VISIBLE_DEVICES=GPU-1 X_FRACTION?=0.4\n"
-		      "slot 1 gpu=0 part=1/2 backend=time-slicing on_gpu=1 backend_variables=1\nenvironment A=b\nend\n" } },
+		      "slot 1 gpu=0 part=1/2 backend=time-slicing on_gpu=1 memory_cap_mib=20480 memory_least_mib=8192 cap_by=driver "
+		      "sm_count=24 partition=GPU-1/D/7+= backend_variables=1\nenvironment A=b\nend\n" } },
 	{ "gres", try_gres, { "gpu:2", "gpu:a100:2(IDX:0,3),shard:16", "(null)", "gpu", "shard:a100:4(0/8,4/8)", "craynetwork:1,gpu:h200:8(S:0-1)" } },
 	{ "holding", try_holding, { "step 0 holder 10 11 task 12 13\n", SS_SLOT_USED "\n" } },
 	{ "cores", try_cores, { "0-7", "0-3,8,10-11", "8191" } },

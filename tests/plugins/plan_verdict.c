@@ -32,6 +32,9 @@ static void print_plan(const struct ss_plan *plan)
 		const struct ss_gpu *gpu = &plan->gpu[slot->gpu];
 		printf("slot %u part %u of %u on %s minor %d MPS %s\n", i, slot->part, slot->parts, gpu->uuid, gpu->minor,
 		       slot->mps_directory ? slot->mps_directory : "none");
+		if (slot->memory_cap_mib > 0 || slot->memory_least_mib > 0)
+			printf("memory %u least %u%s\n", slot->memory_cap_mib, slot->memory_least_mib,
+			       slot->is_cap_of_driver ? " by the driver" : "");
 		for (size_t v = 0; v < slot->variables; v++)
 			printf("%s %s=%s\n", slot->environment[v].unless_set ? "default" : "set", slot->environment[v].name,
 			       slot->environment[v].value);

@@ -7,7 +7,7 @@
 #include "plan.h"
 
 #define OWNER "job 4711\nuid 2001\nnode n2\n"
-#define HEAD "slurm-share-plan 2\n" OWNER
+#define HEAD "slurm-share-plan 3\n" OWNER
 #define SHARE "share 2,mem=8192M\ngpus 2\nslots 4\ncores 0,2 1,3\n"
 #define GPUS                                                                          \
 	"gpu 0 uuid=GPU-a index=1 minor=5 memory_mib=81920 name=NVIDIA H100 80GB\n" \
@@ -16,7 +16,8 @@
 #define SLOTS                                                                                                          \
 	"slot 0 gpu=0 part=0/4 backend=mps memory_cap_mib=8192 memory_ratio=0.100 sm_percent=12.5 mps_directory=/p0\n" \
 	"environment CUDA_VISIBLE_DEVICES=GPU-a SLURM_SHARE_SLOT=0 XLA_X?=0.245\n"                                     \
-	"slot 1 gpu=1 part=2/4 backend=time-slicing on_gpu=3 backend_variables=1\n"                                    \
+	"slot 1 gpu=1 part=2/4 backend=time-slicing on_gpu=3 memory_cap_mib=20480 memory_least_mib=8192 cap_by=driver "      \
+	"partition=GPU-b/D/79+e= sm_count=24 backend_variables=1\n"                                                    \
 	"environment CUDA_VISIBLE_DEVICES=GPU-b SLURM_SHARE_SLOT=1 EMPTY=\n"                                           \
 	"slot 2 gpu=0 part=1/4 backend=mps mps_directory=/p0\n"                                                        \
 	"environment A=b=c\n"                                                                                          \
@@ -52,6 +53,10 @@ static void a_whole_plan_is_read(void)
 	CHECK("slot 0", plan->slots[0].part == 0 && plan->slots[0].parts == 4 && plan->slots[0].variables == 3);
 	CHECK("GPU of a slot", plan->slots[0].gpu == 0 && plan->slots[1].gpu == 1 && plan->slots[2].gpu == 0 && plan->slots[3].gpu == 1);
 	CHECK("MPS", plan->slots[0].mps_directory != NULL && strcmp(plan->slots[0].mps_directory, "/p0") == 0);
+	CHECK("cap of MPS", plan->slots[0].memory_cap_mib == 8192 && plan->slots[0].memory_least_mib == 0 && !plan->slots[0].is_cap_of_driver);
+	CHECK("cap of the driver",
+	      plan->slots[1].memory_cap_mib == 20480 && plan->slots[1].memory_least_mib == 8192 && plan->slots[1].is_cap_of_driver);
+	CHECK("no cap", plan->slots[2].memory_cap_mib == 0 && !plan->slots[2].is_cap_of_driver);
 	CHECK("no MPS", plan->slots[1].mps_directory == NULL);
 	CHECK("not from a variable", plan->slots[3].mps_directory == NULL);
 	CHECK("unless set", plan->slots[0].environment[2].unless_set && strcmp(plan->slots[0].environment[2].name, "XLA_X") == 0);
@@ -90,9 +95,9 @@ static void damage_is_named_with_its_line(void)
 		{ "", "truncated" },
 		{ "end\n", "truncated" },
 		{ "\nend\n", "line 1: not a plan" },
-		{ "slurm-share-plan 3\nend\n", "line 1: not a plan of this version" },
+		{ "slurm-share-plan 4\nend\n", "line 1: not a plan of this version" },
 		{ "slurm-share-plan\nend\n", "line 1: not a plan of this version" },
-		{ "slurm-share-plan 2\nend\n", "line 2: 'job ...'" },
+		{ "slurm-share-plan 3\nend\n", "line 2: 'job ...'" },
 		{ "slurm-share-plan 1\nend\n", "line 1: not a plan of this version" },
 		{ HEAD, "truncated" },
 		{ HEAD "end\n", "line 5: 'share ...'" },
@@ -108,12 +113,12 @@ static void damage_is_named_with_its_line(void)
 		{ HEAD SHARE GPUS "end\n", "line 11: 'slot ...'" },
 		{ HEAD SHARE GPUS SLOTS SLOT("4") "end\n", "line 19: 'end'" },
 		{ HEAD SHARE GPUS SLOTS "note late\nend\n", "line 19: 'end'" },
-		{ "slurm-share-plan 2\nuid 2001\njob 4711\nnode n2\nend\n", "line 2: 'job ...'" },
-		{ "slurm-share-plan 2\njob 4712\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: this is the plan of job 4712, not of job 4711" },
-		{ "slurm-share-plan 2\njob 04711\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: 'job' is a number" },
-		{ "slurm-share-plan 2\njob 4711\nuid 2002\nnode n2\nrefused x\nend\n", "line 3: this is the plan of user id 2002" },
-		{ "slurm-share-plan 2\njob 4711\nuid 2001\nnode n3\nrefused x\nend\n", "line 4: this is a plan of node n3, not of n2" },
-		{ "slurm-share-plan 2\njob 99999999999\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: 'job' is a number" },
+		{ "slurm-share-plan 3\nuid 2001\njob 4711\nnode n2\nend\n", "line 2: 'job ...'" },
+		{ "slurm-share-plan 3\njob 4712\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: this is the plan of job 4712, not of job 4711" },
+		{ "slurm-share-plan 3\njob 04711\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: 'job' is a number" },
+		{ "slurm-share-plan 3\njob 4711\nuid 2002\nnode n2\nrefused x\nend\n", "line 3: this is the plan of user id 2002" },
+		{ "slurm-share-plan 3\njob 4711\nuid 2001\nnode n3\nrefused x\nend\n", "line 4: this is a plan of node n3, not of n2" },
+		{ "slurm-share-plan 3\njob 99999999999\nuid 2001\nnode n2\nrefused x\nend\n", "line 2: 'job' is a number" },
 		{ HEAD "share off\ngpus 2\nslots 4\ncores 0\nend\n", "line 5: the share is not in its canonical form" },
 		{ HEAD "share 2,mem=8G\ngpus 2\nslots 4\ncores 0\nend\n", "line 5: the share is not in its canonical form" },
 		{ HEAD "share 0\ngpus 2\nslots 4\ncores 0\nend\n", "line 5: --share-gpu=0" },
@@ -170,6 +175,12 @@ static void damage_is_named_with_its_line(void)
 		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_ratio=1e9\nend\n", "line 11: 'memory_ratio' is a decimal" },
 		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps sm_percent=x\nend\n", "line 11: 'sm_percent' is a decimal" },
 		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps on_gpu=x\nend\n", "line 11: 'on_gpu' is a number" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps sm_count=-1\nend\n", "line 11: 'sm_count' is a number" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps partition=\nend\n", "line 11: 'partition=' is not a field" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_least_mib=1\nend\n", "line 11: 'memory_least_mib' is at most" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_cap_mib=1 memory_least_mib=2\nend\n", "line 11: 'memory_least_mib' is at most" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps memory_cap_mib=1 cap_by=mps\nend\n", "line 11: 'cap_by=driver'" },
+		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps cap_by=driver\nend\n", "line 11: 'cap_by=driver'" },
 		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps mps_directory=p0\nend\n", "line 11: 'mps_directory' is an absolute path" },
 		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps backend_variables=x\nend\n", "line 11: 'backend_variables' is a number" },
 		{ HEAD SHARE GPUS "slot 0 gpu=0 part=0/4 backend=mps \nend\n", "line 11: '' is not a field" },

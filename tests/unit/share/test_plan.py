@@ -35,11 +35,22 @@ OF_ANY = "CUDA_VISIBLE_DEVICES=GPU-1 SLURM_SHARE_SLOT={} SLURM_SHARE_SLOTS=2 SLU
 OF_GPU = "SLURM_SHARE_GPU_UUID=GPU-1 SLURM_SHARE_GPU_INDEX=0 SLURM_SHARE_GPU_MINOR=3 "
 
 
+OF_DRIVER = replace(
+    PLAN.slots[0],
+    memory_cap_mib=20480,
+    memory_least_mib=8192,
+    partition="GPU-1/D/79e+DgwY=",
+    sm_count=24,
+    is_cap_of_driver=True,
+)
+WITH_DRIVER = replace(PLAN, slots=(OF_DRIVER, PLAN.slots[1]))
 WITH_LOST = replace(PLAN, lost=("1", "GPU-7"))
 
 
 @pytest.mark.parametrize(
-    "plan", [PLAN, WITH_LOST, REFUSED, UNSHARED], ids=["carried out", "lost", "refused", "unshared"]
+    "plan",
+    [PLAN, WITH_LOST, WITH_DRIVER, REFUSED, UNSHARED],
+    ids=["carried out", "lost", "cap of the driver", "refused", "unshared"],
 )
 def test_a_plan_survives_being_written_and_read(plan):
     assert plan_text.parse(plan_text.render(plan)) == plan
@@ -47,7 +58,7 @@ def test_a_plan_survives_being_written_and_read(plan):
 
 def test_the_text_is_the_documented_one():
     assert plan_text.render(PLAN).splitlines() == [
-        "slurm-share-plan 2",
+        "slurm-share-plan 3",
         "job 4711",
         "uid 2001",
         "node n2",
@@ -78,8 +89,8 @@ def test_a_torn_plan_is_never_read_as_a_plan(length):
 @pytest.mark.parametrize(
     ("old", "new"),
     [
-        ("slurm-share-plan 2", "slurm-share-plan 3"),
-        ("slurm-share-plan 2", "slurm-share-plan 1"),
+        ("slurm-share-plan 3", "slurm-share-plan 4"),
+        ("slurm-share-plan 3", "slurm-share-plan 1"),
         ("job 4711", "job x"),
         *(("job 4711", f"job {text}") for text in ("0", "04711", "-1", "4_7", "4294967296", "4711,1", "9" * 3000)),
         ("node n2", "node \x12"),
@@ -127,6 +138,24 @@ def test_a_damaged_plan_is_refused_with_its_file_and_line(old, new):
     text = plan_text.render(PLAN)
     assert old in text
     with pytest.raises(StateError, match=r"^/x/plan: line \d+: "):
+        plan_text.parse(text.replace(old, new, 1), "/x/plan")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("memory_least_mib=8192", "memory_least_mib=20481"),
+        ("memory_cap_mib=20480 ", ""),
+        ("memory_cap_mib=20480 memory_ratio=0.100", "memory_ratio=0.100 cap_by=driver"),
+        ("cap_by=driver", "cap_by=mps"),
+        ("sm_count=24", "sm_count=many"),
+        ("partition=GPU-1/D/79e+DgwY=", "partition="),
+    ],
+)
+def test_a_cap_of_the_driver_that_cannot_be_is_refused(old, new):
+    text = plan_text.render(WITH_DRIVER)
+    assert old in text
+    with pytest.raises(StateError, match=r"^/x/plan: line 11: "):
         plan_text.parse(text.replace(old, new, 1), "/x/plan")
 
 

@@ -500,7 +500,7 @@ def test_anothers_plan_and_a_torn_one_are_errors(prepare, planned, paths):
     planned(replace(PLAN, uid=os.getuid() + 1))
     with pytest.raises(LaunchError, match="its plan belongs to job 4711 of uid"):
         prepare(triple_run(1, 1), SLURM)
-    paths.plan(4711).write_text("slurm-share-plan 2\n")
+    paths.plan(4711).write_text("slurm-share-plan 3\n")
     with pytest.raises(StateError, match="torn"):
         prepare(triple_run(1, 1), SLURM)
 
