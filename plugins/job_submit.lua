@@ -29,7 +29,7 @@ M.DIRECT = "SHARE_GPU_SRUN"
 M.NO_GPUS = "SHARE_GPU_NONE"
 M.OFF = "SHARE_GPU_OFF"
 M.OPTION = "share-gpu"
-M.FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
+M.FORM = "N[,mem=SIZE[:SIZE]][,sm=PERCENT|even|free|static][,sharing=auto|mps|time-slicing|exclusive], or off"
 M.SHARE_MAX = 60
 M.MEM_MAX_MIB = 16 * 1024 * 1024
 M.MEM_MIN_MIB = 64
@@ -49,17 +49,31 @@ local function whole(word, most)
   if string.match(word, "^[1-9]%d*$") and #word < 10 and tonumber(word) <= most then return tonumber(word) end
 end
 
+-- Returns the MiB of a size; nil: it is none.
+local function size_mib(value)
+  local digits, unit, tail = string.match(string.lower(value), "^(%d+)([mgt]?)(i?b?)$")
+  if not digits or tail == "i" or (unit == "" and tail ~= "") then return nil end
+  local size = whole(digits, M.MEM_MAX_MIB / MIB_PER[unit])
+  if size and size * MIB_PER[unit] >= (unit == "" and M.MEM_BARE_MIN_MIB or M.MEM_MIN_MIB) then return size * MIB_PER[unit] end
+end
+
+local WITHOUT_CAPS_OF_MPS = { ["time-slicing"] = true, exclusive = true }
+local SHARING = { auto = true, mps = true, ["time-slicing"] = true, exclusive = true }
+local OLDER = { on = "mps", off = "time-slicing" } -- mps=on and mps=off
+
 local checks = {
   mem = function(value)
-    local digits, unit, tail = string.match(string.lower(value), "^(%d+)([mgt]?)(i?b?)$")
-    if not digits or tail == "i" or (unit == "" and tail ~= "") then return false end
-    local size = whole(digits, M.MEM_MAX_MIB / MIB_PER[unit])
-    return size ~= nil and size * MIB_PER[unit] >= (unit == "" and M.MEM_BARE_MIN_MIB or M.MEM_MIN_MIB)
+    local least, most = string.match(value, "^(%w+):(%w+)$")
+    if not least then return size_mib(value) ~= nil end
+    local least_mib, most_mib = size_mib(least), size_mib(most)
+    return least_mib ~= nil and most_mib ~= nil and least_mib < most_mib
   end,
   sm = function(value)
-    return value == "even" or value == "free" or whole(string.match(value, "^(%d+)%%?$") or "", 100) ~= nil
+    return value == "even" or value == "free" or value == "static"
+      or whole(string.match(value, "^(%d+)%%?$") or "", 100) ~= nil
   end,
-  mps = function(value) return value == "on" or value == "off" end,
+  sharing = function(value) return SHARING[value] ~= nil end,
+  mps = function(value) return OLDER[value] ~= nil end,
 }
 
 -- Returns N of a value, 0 for `off`, nil for a value that is not in the valid form.
@@ -70,11 +84,15 @@ function M.tasks_per_gpu(text)
   local n = count and whole(count, M.SHARE_MAX)
   local given = {}
   while n and rest ~= "" do
-    local key, value, after = string.match(rest, "^,(%l+)=([%w%%]+)(.*)$")
+    local key, value, after = string.match(rest, "^,(%l+)=([%w%%:-]+)(.*)$")
     if not key or not checks[key] or given[key] or not checks[key](value) then return nil end
     given[key], rest = value, after
   end
-  if given.mps == "off" and (given.mem or (given.sm and given.sm ~= "free")) then return nil end
+  local older = OLDER[given.mps]
+  local sharing = given.sharing or older
+  if older and older ~= sharing then return nil end
+  if WITHOUT_CAPS_OF_MPS[sharing] and given.sm and given.sm ~= "free" then return nil end
+  if sharing == "exclusive" and (n ~= 1 or given.mem) then return nil end
   return n
 end
 

@@ -12,10 +12,16 @@
 #define SS_OPTION_MPS "mps"
 #define SS_SM_EVEN "even"
 #define SS_SM_FREE "free"
+#define SS_SM_STATIC "static"
+#define SS_OPTION_SHARING "sharing"
+#define SS_SHARING_AUTO "auto"
+#define SS_SHARING_MPS "mps"
+#define SS_SHARING_TIME_SLICING "time-slicing"
+#define SS_SHARING_EXCLUSIVE "exclusive"
 #define SS_MPS_ON "on"
 #define SS_MPS_OFF "off"
 #define SS_OPTION_SLOT_WAIT "slot-wait"
-#define SS_OPTION_FORM "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
+#define SS_OPTION_FORM "N[,mem=SIZE[:SIZE]][,sm=PERCENT|even|free|static][,sharing=auto|mps|time-slicing|exclusive], or off"
 #define SS_OPTION_EXAMPLE "4,mem=8G"
 #define SS_SHARE_MAX 60
 #define SS_MEM_MAX_MIB 16777216

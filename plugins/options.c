@@ -89,7 +89,7 @@ static int parse_per_gpu(struct span span, struct ss_request *request, const str
 }
 
 /* Parse a size in the form of Slurm's --mem: MiB without a unit; M, MB and MiB are the same. */
-static int parse_mem(struct span span, struct ss_request *request, const struct refusal *refusal)
+static int parse_size(struct span span, int32_t *mib, const struct refusal *refusal)
 {
 	uint32_t number, unit = 1;
 	size_t digits = 0;
@@ -118,10 +118,34 @@ static int parse_mem(struct span span, struct ss_request *request, const struct 
 		if (number * unit < SS_MEM_MIN_MIB)
 			return refuse(refusal, SS_OPTION_MEM "=%uM is less than any CUDA program needs (%dM at least): "
 				      SS_OPTION_MEM "=%uG", number, SS_MEM_MIN_MIB, number);
-		request->mem_mib = (int32_t)(number * unit);
+		*mib = (int32_t)(number * unit);
 		return 0;
 	}
 	return refuse(refusal, SS_OPTION_MEM "='%s' is not a size like 8G or 800M, at most 16T", show(span, shown, sizeof shown));
+}
+
+/* Parse one size, or two: what a task is sure of, and the most it may take. */
+static int parse_mem(struct span span, struct ss_request *request, const struct refusal *refusal)
+{
+	const char *colon = memchr(span.at, ':', span.length);
+	char shown_least[32], shown_most[32];
+
+	if (colon == NULL)
+		return parse_size(span, &request->mem_mib, refusal);
+	struct span least = { span.at, (size_t)(colon - span.at) };
+	struct span most = { colon + 1, span.length - least.length - 1 };
+	if (parse_size(least, &request->mem_least_mib, refusal) != 0 || parse_size(most, &request->mem_mib, refusal) != 0)
+		return -1;
+	if (request->mem_least_mib < request->mem_mib)
+		return 0;
+	show(least, shown_least, sizeof shown_least);
+	show(most, shown_most, sizeof shown_most);
+	if (request->mem_least_mib == request->mem_mib)
+		return refuse(refusal, SS_OPTION_MEM "=%s:%s names one size twice: " SS_OPTION_MEM "=%s", shown_least, shown_most,
+			      shown_most);
+	return refuse(refusal, SS_OPTION_MEM "=%s:%s: the first size is what a task is sure of, the second the most it may take, and %s "
+		      "is less than %s: " SS_OPTION_MEM "=%s:%s", shown_least, shown_most, shown_most, shown_least, shown_most,
+		      shown_least);
 }
 
 static int parse_sm(struct span span, struct ss_request *request, const struct refusal *refusal)
@@ -137,27 +161,50 @@ static int parse_sm(struct span span, struct ss_request *request, const struct r
 		request->sm = SS_SM_IS_FREE;
 		return 0;
 	}
+	if (is_text(span, SS_SM_STATIC)) {
+		request->sm = SS_SM_IS_STATIC;
+		return 0;
+	}
 	size_t digits = span.length > 0 && span.at[span.length - 1] == '%' ? span.length - 1 : span.length;
 	if (ss_number_parse(span.at, digits, 1, 100, &number) == 0) {
 		request->sm = (int)number;
 		return 0;
 	}
-	return refuse(refusal, SS_OPTION_SM "='%s' is not a percentage from 1 to 100, " SS_SM_EVEN " or " SS_SM_FREE,
+	return refuse(refusal, SS_OPTION_SM "='%s' is not a percentage from 1 to 100, " SS_SM_EVEN ", " SS_SM_FREE " or " SS_SM_STATIC,
 		      show(span, shown, sizeof shown));
 }
 
-static int parse_mps(struct span span, struct ss_request *request, const struct refusal *refusal)
+/* The words of sharing=, by enum ss_sharing. */
+static const char *const sharing_words[] = { SS_SHARING_AUTO, SS_SHARING_MPS, SS_SHARING_TIME_SLICING, SS_SHARING_EXCLUSIVE };
+
+static int parse_sharing(struct span span, int *sharing, const struct refusal *refusal)
+{
+	char shown[32];
+
+	for (int i = SS_AUTO; i <= SS_EXCLUSIVE; i++) {
+		if (is_text(span, sharing_words[i])) {
+			*sharing = i;
+			return 0;
+		}
+	}
+	return refuse(refusal, SS_OPTION_SHARING "='%s' is not " SS_SHARING_AUTO ", " SS_SHARING_MPS ", " SS_SHARING_TIME_SLICING " or "
+		      SS_SHARING_EXCLUSIVE, show(span, shown, sizeof shown));
+}
+
+/* Parse the older words: mps=on is sharing=mps, and mps=off is sharing=time-slicing. */
+static int parse_mps(struct span span, int *older, const struct refusal *refusal)
 {
 	char shown[32];
 
 	if (is_text(span, SS_MPS_ON) || is_text(span, SS_MPS_OFF)) {
-		request->mps = is_text(span, SS_MPS_ON);
+		*older = is_text(span, SS_MPS_ON) ? SS_MPS : SS_TIME_SLICING;
 		return 0;
 	}
 	return refuse(refusal, SS_OPTION_MPS "='%s' is neither " SS_MPS_ON " nor " SS_MPS_OFF, show(span, shown, sizeof shown));
 }
 
-static int parse_setting(struct span span, struct ss_request *request, const struct refusal *refusal)
+/* `older`: what mps= says, an enum ss_sharing. */
+static int parse_setting(struct span span, struct ss_request *request, int *older, const struct refusal *refusal)
 {
 	const char *equals = memchr(span.at, '=', span.length);
 	size_t key_length = equals ? (size_t)(equals - span.at) : span.length;
@@ -172,20 +219,42 @@ static int parse_setting(struct span span, struct ss_request *request, const str
 	} else if (is_text(key, SS_OPTION_SM)) {
 		if (request->sm == SS_UNSET)
 			return parse_sm(value, request, refusal);
+	} else if (is_text(key, SS_OPTION_SHARING)) {
+		if (request->sharing == SS_UNSET)
+			return parse_sharing(value, &request->sharing, refusal);
 	} else if (is_text(key, SS_OPTION_MPS)) {
-		if (request->mps == SS_UNSET)
-			return parse_mps(value, request, refusal);
+		if (*older == SS_UNSET)
+			return parse_mps(value, older, refusal);
 	} else {
-		return refuse(refusal, "'%s' is not one of " SS_OPTION_MEM ", " SS_OPTION_SM " and " SS_OPTION_MPS, shown);
+		return refuse(refusal, "'%s' is not one of " SS_OPTION_MEM ", " SS_OPTION_SM " and " SS_OPTION_SHARING, shown);
 	}
 	return refuse(refusal, "'%s' is given twice", shown);
+}
+
+/* Check the settings of a request together. */
+static int check_together(const struct ss_request *request, const struct refusal *refusal)
+{
+	if (request->sharing != SS_TIME_SLICING && request->sharing != SS_EXCLUSIVE)
+		return 0;
+	const char *sharing = sharing_words[request->sharing];
+	if (request->sharing == SS_EXCLUSIVE && request->per_gpu != 1)
+		return refuse(refusal, SS_OPTION_SHARING "=%s gives each task a GPU of its own, and %d tasks are asked for on each: "
+			      "--" SS_OPTION "=1," SS_OPTION_SHARING "=%s", sharing, request->per_gpu, sharing);
+	if (request->sharing == SS_EXCLUSIVE && request->mem_mib != SS_UNSET)
+		return refuse(refusal, "a task with a GPU of its own has all of its memory, so " SS_OPTION_MEM "= cannot go with "
+			      SS_OPTION_SHARING "=%s: --" SS_OPTION "=1," SS_OPTION_SHARING "=%s", sharing, sharing);
+	if (request->sm != SS_UNSET && request->sm != SS_SM_IS_FREE)
+		return refuse(refusal, "MPS holds the cap on multiprocessors, so " SS_OPTION_SM "= cannot go with " SS_OPTION_SHARING
+			      "=%s, except " SS_OPTION_SM "=" SS_SM_FREE, sharing);
+	return 0;
 }
 
 int ss_request_parse(const char *text, struct ss_request *request, char *sentence, size_t size)
 {
 	struct refusal refusal = { text ? text : "", sentence, size };
+	int older = SS_UNSET;
 
-	*request = (struct ss_request){ false, SS_UNSET, SS_UNSET, SS_UNSET, SS_UNSET };
+	*request = (struct ss_request){ false, SS_UNSET, SS_UNSET, SS_UNSET, SS_UNSET, SS_UNSET };
 	if (text == NULL || text[0] == '\0')
 		return refuse(&refusal, "the value is missing");
 	if (strlen(text) > SS_OPTION_MAX_BYTES)
@@ -197,15 +266,18 @@ int ss_request_parse(const char *text, struct ss_request *request, char *sentenc
 	for (const char *at = text; at != NULL;) {
 		const char *comma = strchr(at, ',');
 		struct span span = { at, comma ? (size_t)(comma - at) : strlen(at) };
-		if ((at == text ? parse_per_gpu : parse_setting)(span, request, &refusal) != 0)
+		int rc = at == text ? parse_per_gpu(span, request, &refusal) : parse_setting(span, request, &older, &refusal);
+		if (rc != 0)
 			return -1;
 		at = comma ? comma + 1 : NULL;
 	}
-	if (request->mps == 0 && request->mem_mib != SS_UNSET)
-		return refuse(&refusal, "MPS holds the memory cap, so " SS_OPTION_MEM "= cannot go with mps=off");
-	if (request->mps == 0 && request->sm != SS_UNSET && request->sm != SS_SM_IS_FREE)
-		return refuse(&refusal, "MPS holds the cap on multiprocessors, so " SS_OPTION_SM "= cannot go with mps=off");
-	return 0;
+	if (older != SS_UNSET && request->sharing != SS_UNSET && request->sharing != older)
+		return refuse(&refusal, SS_OPTION_MPS "=%s is an older word for " SS_OPTION_SHARING "=%s, and cannot go with "
+			      SS_OPTION_SHARING "=%s: write one of them", older == SS_MPS ? SS_MPS_ON : SS_MPS_OFF,
+			      sharing_words[older], sharing_words[request->sharing]);
+	if (older != SS_UNSET)
+		request->sharing = older;
+	return check_together(request, &refusal);
 }
 
 /* Append with snprintf at `*used`; return -1 if the text does not fit. */
@@ -223,8 +295,10 @@ static int append(char *text, size_t size, size_t *used, const char *format, ...
 	return 0;
 }
 
-int ss_request_render(const struct ss_request *request, char *text, size_t size)
+/* `older`: as releases before `sharing=` wrote it. */
+static int render(const struct ss_request *request, bool older, char *text, size_t size)
 {
+	static const char *const sm_words[] = { SS_SM_EVEN, SS_SM_FREE, SS_SM_STATIC };
 	size_t used = 0;
 	int rc = 0;
 
@@ -233,13 +307,32 @@ int ss_request_render(const struct ss_request *request, char *text, size_t size)
 	if (request->off)
 		return append(text, size, &used, "%s", SS_OPTION_OFF);
 	rc |= append(text, size, &used, "%d", request->per_gpu);
-	if (request->mem_mib != SS_UNSET)
+	if (request->mem_least_mib != SS_UNSET)
+		rc |= append(text, size, &used, "," SS_OPTION_MEM "=%dM:%dM", (int)request->mem_least_mib, (int)request->mem_mib);
+	else if (request->mem_mib != SS_UNSET)
 		rc |= append(text, size, &used, "," SS_OPTION_MEM "=%dM", (int)request->mem_mib);
-	if (request->sm == SS_SM_IS_EVEN || request->sm == SS_SM_IS_FREE)
-		rc |= append(text, size, &used, "," SS_OPTION_SM "=%s", request->sm == SS_SM_IS_EVEN ? SS_SM_EVEN : SS_SM_FREE);
+	if (request->sm >= SS_SM_IS_EVEN)
+		rc |= append(text, size, &used, "," SS_OPTION_SM "=%s", sm_words[request->sm - SS_SM_IS_EVEN]);
 	else if (request->sm != SS_UNSET)
 		rc |= append(text, size, &used, "," SS_OPTION_SM "=%d", request->sm);
-	if (request->mps != SS_UNSET)
-		rc |= append(text, size, &used, "," SS_OPTION_MPS "=%s", request->mps ? SS_MPS_ON : SS_MPS_OFF);
+	if (request->sharing == SS_UNSET)
+		return rc;
+	if (older && (request->sharing == SS_MPS || request->sharing == SS_TIME_SLICING))
+		rc |= append(text, size, &used, "," SS_OPTION_MPS "=%s", request->sharing == SS_MPS ? SS_MPS_ON : SS_MPS_OFF);
+	else
+		rc |= append(text, size, &used, "," SS_OPTION_SHARING "=%s", sharing_words[request->sharing]);
 	return rc;
+}
+
+int ss_request_render(const struct ss_request *request, char *text, size_t size)
+{
+	return render(request, false, text, size);
+}
+
+bool ss_request_is_canonical(const struct ss_request *request, const char *text)
+{
+	char canonical[SS_CANONICAL_SIZE], before[SS_CANONICAL_SIZE];
+
+	return (render(request, false, canonical, sizeof canonical) == 0 && strcmp(text, canonical) == 0) ||
+	       (render(request, true, before, sizeof before) == 0 && strcmp(text, before) == 0);
 }

@@ -334,14 +334,14 @@ static int read_slots(struct reader *reader, struct ss_plan *plan)
 static int take_share(struct reader *reader, struct ss_plan *plan)
 {
 	struct ss_request request;
-	char sentence[SS_SENTENCE_SIZE], canonical[SS_CANONICAL_SIZE];
+	char sentence[SS_SENTENCE_SIZE];
 
 	plan->share = take(reader, "share");
 	if (plan->share == NULL)
 		return -1;
 	if (ss_request_parse(plan->share, &request, sentence, sizeof sentence) != 0)
 		return wrong(reader, "%.200s", sentence);
-	if (request.off || ss_request_render(&request, canonical, sizeof canonical) != 0 || strcmp(canonical, plan->share) != 0)
+	if (request.off || !ss_request_is_canonical(&request, plan->share))
 		return wrong(reader, "the share is not in its canonical form");
 	plan->per_gpu = (uint32_t)request.per_gpu;
 	return 0;

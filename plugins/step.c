@@ -756,7 +756,7 @@ static void check_mps(uint32_t local_task, const struct ss_slot *slot)
 		refuse(local_task, "is not started: this node gives every job folders of its own, which hide the MPS daemon at %s; "
 		       "your administrators must take them out of job_container.conf or namespace.yaml", slot->mps_directory);
 	refuse(local_task, "is not started: the MPS daemon of %s is gone (%s), and without it nothing would limit the task; submit the "
-	       "job again, or with --" SS_OPTION "=%u," SS_OPTION_MPS "=" SS_MPS_OFF, uuid[0] != '\0' ? uuid : "its GPU", why,
+	       "job again, or with --" SS_OPTION "=%u," SS_OPTION_SHARING "=" SS_SHARING_TIME_SLICING, uuid[0] != '\0' ? uuid : "its GPU", why,
 	       now.plan->per_gpu);
 }
 

@@ -36,13 +36,18 @@ class UsageError(SlurmShareError):
 class OptionError(UsageError):
     """A --share-gpu value outside its valid form. The plugin says what is wrong with it; job_submit.lua as we do."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, why: str = "") -> None:
         self.text = text
         """The value as given, of any length: print it with `shown()` only."""
-        super().__init__(text)
+        self.why = why
+        """What is wrong with a value whose parts are valid; empty: a part is not."""
+        super().__init__(text, why)
 
     def __str__(self) -> str:
         option = f"--{names.OPTION}="
+        if self.why:
+            form = f"write {option}{names.OPTION_FORM}, for example {option}{names.OPTION_EXAMPLE}"
+            return f"{option}{shown(self.text, 64)}: {self.why}; {form}"
         form = f"is not in the valid form {names.OPTION_FORM}, for example {option}{names.OPTION_EXAMPLE}"
         return f"{option}{shown(self.text, 40)} {form}"
 

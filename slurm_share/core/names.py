@@ -30,10 +30,11 @@ launcher carry it out. It is text, so that C can read it without a library and a
   is PLAN_MAGIC, the last is `end`: a file without it is torn and counts as unreadable.
 * `job`, `uid`, `node`, in this order, say whose plan it is; a reader compares them with what Slurm told it.
 * A plan goes on in one of three ways. `refused SENTENCE` (then `end`): no task of this job may run on this node, and
-  the sentence is for the user. `unshared WHY` (then `end`): the job asked to share and runs as one that did not; such a
-  plan lies in UNSHARED_FOLDER. Or `share` (the request, canonical), `gpus` and `slots` (how many the job has here),
-  `cores`, `lost` if GPUs of the job do not answer (as Slurm names them; none of them is counted or has a slot), any
-  number of `note SENTENCE` (said once in the job's output), the GPUs and the slots, each numbered from 0 in order.
+  the sentence is for the user. `unshared WHY` (then `end`): the job asked to share and runs as one that did not; such
+  a plan lies in UNSHARED_FOLDER. Or `share` (the request, canonical, or with `mps=` as earlier releases wrote it),
+  `gpus` and `slots` (how many the job has here), `cores`, `lost` if GPUs of the job do not answer (as Slurm names
+  them; none of them is counted or has a slot), any number of `note SENTENCE` (said once in the job's output), the
+  GPUs and the slots, each numbered from 0 in order.
 * `cores` lists the CPUs of this machine: word k is core k in Slurm's numbering, as the operating system's CPU numbers
   of its hardware threads, joined by commas.
 * A GPU has the fields `uuid` and `index` (NVML's), and `minor` (the N of /dev/nvidiaN), `memory_mib`,
@@ -106,11 +107,18 @@ OPTION_SM = "sm"
 OPTION_MPS = "mps"
 SM_EVEN = "even"
 SM_FREE = "free"
+SM_STATIC = "static"
+OPTION_SHARING = "sharing"
+SHARING_AUTO = "auto"
+SHARING_MPS = "mps"
+SHARING_TIME_SLICING = "time-slicing"
+SHARING_EXCLUSIVE = "exclusive"
 MPS_ON = "on"
 MPS_OFF = "off"
+"""`mps=on` and `mps=off` are the older words for `sharing=mps` and `sharing=time-slicing`."""
 OPTION_SLOT_WAIT = "slot-wait"
 """srun's own: how long it waits for a slot."""
-OPTION_FORM = "N[,mem=SIZE][,sm=PERCENT|even|free][,mps=on|off], or off"
+OPTION_FORM = "N[,mem=SIZE[:SIZE]][,sm=PERCENT|even|free|static][,sharing=auto|mps|time-slicing|exclusive], or off"
 OPTION_EXAMPLE = "4,mem=8G"
 
 SHARE_MAX = 60
@@ -124,7 +132,7 @@ alone takes some hundred MiB on most GPUs: under a smaller cap no CUDA program s
 MEM_BARE_MIN_MIB = 512
 """A smaller number without a unit is asked back: more likely it means GiB, of which the largest GPU has 288 (B300)."""
 OPTION_MAX_BYTES = 64
-"""The longest valid option is under 40 bytes; a longer text is not read."""
+"""The longest valid option is under 62 bytes, without the older words; a longer text is not read."""
 
 # --- How the option travels -----------------------------------------------------------------------------------------
 JOB_CONTROL_VARIABLE = "SHARE_GPU"

@@ -305,7 +305,9 @@ def parse_sm(value: str) -> SmChoice:
         return "even"
     if value == names.SM_FREE:
         return "free"
+    if value == names.SM_STATIC:
+        return "static"
     match = _PERCENT.fullmatch(value)
     if not match or len(match[1]) > 3 or int(match[1]) > 100:
-        raise ValueError("must be a percentage from 1 to 100, even or free")
+        raise ValueError("must be a percentage from 1 to 100, even, free or static")
     return int(match[1])

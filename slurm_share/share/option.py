@@ -9,12 +9,16 @@ from __future__ import annotations
 from ..core import names, numbers
 from ..core.errors import OptionError
 from ..core.patterns import pattern
-from ..core.records import ShareRequest, SharingChoice, SmChoice
+from ..core.records import ShareRequest, SharingChoice
 from ..core.settings import parse_sm
 from .records import BACKEND_MPS, BACKEND_TIME_SLICING
 
 _SIZE = pattern(r"(?ai)([1-9][0-9]*)(?:([MGT])(?:I?B)?)?")
 _MIB_PER = {"": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
+
+
+_SHARING: tuple[SharingChoice, ...] = ("auto", "mps", "time-slicing", "exclusive")
+_OLDER: dict[str, SharingChoice] = {names.MPS_ON: "mps", names.MPS_OFF: "time-slicing"}
 
 
 def parse(text: str) -> ShareRequest | None:
@@ -26,44 +30,96 @@ def parse(text: str) -> ShareRequest | None:
         return None
     count, *settings = text.split(",") if len(text) <= names.OPTION_MAX_BYTES else [""]
     per_gpu = None if count.startswith("0") else numbers.whole(count, names.SHARE_MAX)
-    mem_mib: int | None = None
-    sm: SmChoice | None = None
-    sharing: SharingChoice | None = None
+    if per_gpu is None:
+        raise OptionError(text)
+    given: dict[str, str] = {}
+    for setting in settings:
+        key, _, value = setting.partition("=")
+        if key in given:
+            raise OptionError(text)
+        given[key] = value
+    mem, sm = given.pop(names.OPTION_MEM, None), given.pop(names.OPTION_SM, None)
+    word, older = given.pop(names.OPTION_SHARING, None), given.pop(names.OPTION_MPS, None)
+    if given or (older is not None and older not in _OLDER):
+        raise OptionError(text)
     try:
-        for setting in settings:
-            key, _, value = setting.partition("=")
-            if key == names.OPTION_MEM and mem_mib is None:
-                mem_mib = parse_size_mib(value, f"{names.OPTION_MEM}=")
-            elif key == names.OPTION_SM and sm is None:
-                sm = parse_sm(value)
-            elif key == names.OPTION_MPS and sharing is None and value in (names.MPS_ON, names.MPS_OFF):
-                sharing = "mps" if value == names.MPS_ON else "time-slicing"
-            else:
-                raise OptionError(text)
+        mem_least_mib, mem_mib = (None, None) if mem is None else parse_memory_mib(mem, f"{names.OPTION_MEM}=")
+        sm_choice = None if sm is None else parse_sm(sm)
+        sharing = None if word is None else parse_sharing(word)
+    except OptionError as error:
+        raise OptionError(text, error.why) from None
     except ValueError:
         raise OptionError(text) from None
-    needs_mps = mem_mib is not None or sm not in (None, names.SM_FREE)  # MPS enforces them
-    if per_gpu is None or (sharing == BACKEND_TIME_SLICING and needs_mps):
-        raise OptionError(text)
-    return ShareRequest(per_gpu, mem_mib, sm, sharing)
+    if older is not None:
+        if sharing not in (None, _OLDER[older]):
+            why = (
+                f"{names.OPTION_MPS}={older} is an older word for {names.OPTION_SHARING}={_OLDER[older]}, and cannot "
+                f"go with {names.OPTION_SHARING}={sharing}: write one of them"
+            )
+            raise OptionError(text, why)
+        sharing = _OLDER[older]
+    request = ShareRequest(per_gpu, mem_mib, sm_choice, sharing, mem_least_mib)
+    why_not = conflict(request)
+    if why_not is not None:
+        raise OptionError(text, why_not)
+    return request
+
+
+def conflict(request: ShareRequest) -> str | None:
+    """Return why the parts of a request do not go together; None: they do."""
+    sharing = request.sharing
+    if sharing not in ("time-slicing", "exclusive"):
+        return None
+    alone = f"--{names.OPTION}=1,{names.OPTION_SHARING}={names.SHARING_EXCLUSIVE}"
+    if sharing == "exclusive" and request.per_gpu != 1:
+        return (
+            f"{names.OPTION_SHARING}={sharing} gives each task a GPU of its own, and {request.per_gpu} tasks are asked "
+            f"for on each: {alone}"
+        )
+    if sharing == "exclusive" and request.mem_mib is not None:
+        return (
+            f"a task with a GPU of its own has all of its memory, so {names.OPTION_MEM}= cannot go with "
+            f"{names.OPTION_SHARING}={sharing}: {alone}"
+        )
+    if request.sm not in (None, names.SM_FREE):
+        return (
+            f"MPS holds the cap on multiprocessors, so {names.OPTION_SM}= cannot go with "
+            f"{names.OPTION_SHARING}={sharing}, except {names.OPTION_SM}={names.SM_FREE}"
+        )
+    return None
 
 
 def render(request: ShareRequest | None) -> str:
     """Return the canonical text of a request, as the plugin passes it to the hooks."""
+    return _render(request, is_older=False)
+
+
+def is_canonical(request: ShareRequest, text: str) -> bool:
+    """Return whether a text is the canonical one of its request, or the one of releases before `sharing=`."""
+    return text in (_render(request, is_older=False), _render(request, is_older=True))
+
+
+def _render(request: ShareRequest | None, *, is_older: bool) -> str:
     if request is None:
         return names.OPTION_OFF
     parts = [str(request.per_gpu)]
     if request.mem_mib is not None:
-        parts.append(f"{names.OPTION_MEM}={request.mem_mib}M")
+        least = "" if request.mem_least_mib is None else f"{request.mem_least_mib}M:"
+        parts.append(f"{names.OPTION_MEM}={least}{request.mem_mib}M")
     if request.sm is not None:
         parts.append(f"{names.OPTION_SM}={request.sm}")
-    if request.sharing in (BACKEND_MPS, BACKEND_TIME_SLICING):
-        parts.append(f"{names.OPTION_MPS}={names.MPS_ON if request.sharing == BACKEND_MPS else names.MPS_OFF}")
+    older = next((word for word, sharing in _OLDER.items() if sharing == request.sharing), None)
+    if is_older and older is not None:
+        parts.append(f"{names.OPTION_MPS}={older}")
+    elif request.sharing is not None:
+        parts.append(f"{names.OPTION_SHARING}={request.sharing}")
     return ",".join(parts)
 
 
 def backend_of(request: ShareRequest) -> str | None:
     """Return the name of the backend that a request asks for; None: the node chooses."""
+    if request.sharing == "exclusive":  # a task alone needs no daemon
+        return BACKEND_TIME_SLICING
     return request.sharing if request.sharing in (BACKEND_MPS, BACKEND_TIME_SLICING) else None
 
 
@@ -72,10 +128,39 @@ def insists(request: ShareRequest) -> bool:
     return request.sharing == BACKEND_MPS
 
 
-INSISTING = f"{names.OPTION_MPS}={names.MPS_ON}"
+INSISTING = f"{names.OPTION_SHARING}={names.SHARING_MPS}"
 """The text with which a user requires MPS."""
-RENOUNCING = f"{names.OPTION_MPS}={names.MPS_OFF}"
+RENOUNCING = f"{names.OPTION_SHARING}={names.SHARING_TIME_SLICING}"
 """The text with which a user excludes MPS."""
+
+
+def parse_sharing(value: str) -> SharingChoice:
+    """Return the way of sharing with that name. Raises ValueError, with a sentence without subject."""
+    for word in _SHARING:
+        if value == word:
+            return word
+    raise ValueError(f"must be {', '.join(_SHARING[:-1])} or {_SHARING[-1]}")
+
+
+def parse_memory_mib(value: str, name: str) -> tuple[int | None, int]:
+    """Return the sizes in MiB of `8G:20G`, what a task is sure of and the most it may take, or None and one size.
+
+    Raises ValueError with a sentence that begins with `name`, the text before the value; OptionError if the sizes are
+    valid and do not go together.
+    """
+    first, colon, second = value.partition(":")
+    if not colon:
+        return None, parse_size_mib(value, name)
+    least_mib, most_mib = parse_size_mib(first, name), parse_size_mib(second, name)
+    if least_mib == most_mib:
+        raise OptionError(value, f"{name}{value} names one size twice: {name}{second}")
+    if least_mib > most_mib:
+        why = (
+            f"{name}{value}: the first size is what a task is sure of, the second the most it may take, and {second} "
+            f"is less than {first}: {name}{second}:{first}"
+        )
+        raise OptionError(value, why)
+    return least_mib, most_mib
 
 
 def parse_size_mib(value: str, name: str) -> int:

@@ -91,7 +91,7 @@ class PlanLines:
             request = option.parse(text)
         except OptionError as error:
             raise self.wrong(str(error)) from None
-        if request is None or option.render(request) != text:
+        if request is None or not option.is_canonical(request, text):
             raise self.wrong("the share is not in its canonical form")
         return request
 

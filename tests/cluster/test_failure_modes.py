@@ -312,7 +312,7 @@ def test_row_11_an_operators_own_daemon_is_named_and_left_alone(node: Node) -> N
         node.run("rm", "-rf", "/tmp/nvidia-mps")
     sentence = f"an MPS daemon of this node's administrators runs already (process {theirs[0].pid}, /tmp/nvidia-mps)"
     assert f"note the GPUs are shared without MPS: {sentence}" in plans[0]
-    assert f"it asked for mps=on, and {sentence}" in plans[1]
+    assert f"it asked for sharing=mps, and {sentence}" in plans[1]
     assert after == theirs
 
 

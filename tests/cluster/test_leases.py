@@ -233,7 +233,7 @@ def test_a_task_whose_mps_daemon_is_gone_is_not_started(cluster: Cluster) -> Non
     assert re.search(
         r"task 5 of 5 on n2 is not started: the MPS daemon of GPU-\S+ is gone \(no process holds /", output
     )
-    assert "--share-gpu=4,mps=off" in output
+    assert "--share-gpu=4,sharing=time-slicing" in output
     assert f"code={names.EXIT_REFUSED}" in output
 
 

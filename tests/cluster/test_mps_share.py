@@ -114,7 +114,7 @@ def test_where_mps_is_not_installed_a_share_goes_on_without_and_says_so_once(clu
         assert {task["SLURM_SHARE_MPS"] for task in tasks(output)} == {"off"}
         state, output = finish(cluster, ENV, "--share-gpu=2,mps=on", "--gres=gpu:1")
     assert state == "FAILED"
-    assert "it asked for mps=on, and there is no /usr/bin/nvidia-cuda-mps-control on this node" in output
+    assert "it asked for sharing=mps, and there is no /usr/bin/nvidia-cuda-mps-control on this node" in output
 
 
 def test_mps_that_does_not_come_up_is_said_with_its_own_last_words(cluster: Cluster, node: Node) -> None:
@@ -126,7 +126,7 @@ def test_mps_that_does_not_come_up_is_said_with_its_own_last_words(cluster: Clus
         assert "no CUDA-capable device is detected" in output
         state, output = finish(cluster, ENV, "--share-gpu=2,mps=on", "--gres=gpu:1")
     assert state == "FAILED"
-    assert "it asked for mps=on, and MPS did not start on GPU-5131" in output
+    assert "it asked for sharing=mps, and MPS did not start on GPU-5131" in output
 
 
 @pytest.mark.weekly_on_v2

@@ -106,7 +106,7 @@ CAPS = [
     Row("sbatch --share-gpu=2,mem=8G,sm=20 --gpus=2 job.sh"),
     Row("srun --share-gpu=4,mem=8G,sm=20 --gres=gpu:1 -n4 ./shown.sh", release=True),
     Row("salloc --share-gpu=2,mem=8G,sm=even", note="`./job.sh` typed in its shell"),
-    Row("sbatch --share-gpu=4,mps=off job.sh"),
+    Row("sbatch --share-gpu=4,sharing=time-slicing job.sh"),
     Row("sbatch --share-gpu=4,mps=on job.sh"),
 ]
 STEPS = [
@@ -136,7 +136,10 @@ STEPS = [
 REFUSED = [
     Row("sbatch --share-gpu=0 job.sh"),
     Row("sbatch --share-gpu=8,mem=8 job.sh"),
-    Row("sbatch --share-gpu=4,mps=off,mem=8G job.sh"),
+    Row("sbatch --share-gpu=4,sharing=time-slicing,sm=50 job.sh"),
+    Row("sbatch --share-gpu=4,sharing=exclusive job.sh"),
+    Row("sbatch --share-gpu=4,mps=off,sharing=mps job.sh"),
+    Row("sbatch --share-gpu=4,mem=20G:8G job.sh"),
     Row("sbatch --share-gpu=4 -n1 : --share-gpu=4 -n1 job.sh", "", release=True),
     Row("sbatch --share-gpu=4 --gpus=1 --ntasks-per-gpu=4 job.sh", release=True),
     Row("sbatch --share-gpu=4 --gpus-per-task=2 -n1 job.sh", release=True),

@@ -185,7 +185,7 @@ def test_variables_of_another_job_that_came_by_another_way_are_removed_on_the_no
     assert not {"OMP_NUM_THREADS", "SLURM_SHARE_SLOT", names.ENV_GIVEN} & set(found)
 
 
-BAD = ["0", "x", "4;rm", "99999", "4,mem=lots", "", "-1", "4,mps=off,mem=8G", "4 ", "4,sm=500", "off,4"]
+BAD = ["0", "x", "4;rm", "99999", "4,mem=lots", "", "-1", "4,mps=off,sm=50", "4 ", "4,sm=500", "off,4"]
 
 
 @pytest.mark.release

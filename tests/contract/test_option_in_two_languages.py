@@ -26,6 +26,18 @@ TABLE = [
     "4,sm=auto", "4,sm=auto,mem=8G",
     "4,sm=even,sm=free", "4,mps", "4,mps=", "4,mps=on", "4,mps=off", "4,mps=ON", "4,mps=1", "4,mps=on,mps=off",
     "4,mps=off,mem=8G", "4,mem=8G,mps=off", "4,sm=50,mps=off", "4,sm=even,mps=off", "4,sm=free,mps=off",
+    "4,mem=8G:20G", "4,mem=20G:8G", "4,mem=8G:8G", "4,mem=8G:8192M", "4,mem=8G:", "4,mem=:8G", "4,mem=8G:9G:10G",
+    "4,mem=8:20G", "4,mem=512:1024", "4,mem=1M:8G", "4,mem=8G:17T", "4,mem=8G:20G,mem=8G", "4,sm=static",
+    "4,sm=static%",
+    "4,sharing=auto", "4,sharing=mps", "4,sharing=time-slicing", "4,sharing=time_slicing", "1,sharing=exclusive",
+    "4,sharing=exclusive", "1,sharing=exclusive,mem=8G", "1,sharing=exclusive,sm=static", "1,sharing=exclusive,sm=free",
+    "4,sharing", "4,sharing=", "4,sharing=MPS", "4,sharing=mig", "4,sharing=mps,sharing=mps", "4,sharing=mps,mps=on",
+    "4,mps=off,sharing=time-slicing", "4,mps=on,sharing=time-slicing", "4,sharing=auto,mps=on",
+    "1,sharing=exclusive,mps=off",
+    "4,sharing=time-slicing,mem=8G", "4,sharing=time-slicing,mem=8G:20G", "4,sharing=time-slicing,sm=static",
+    "4,sharing=time-slicing,sm=even", "4,sharing=time-slicing,sm=free", "4,sharing=mps,sm=static,mem=8G:20G",
+    "60,mem=8388608MiB:16777216MiB,sm=100%,sharing=time-slicing",
+    "60,mem=8388608MiB:16777216MiB,sm=free,sharing=time-slicing",
     "4,mps=on,sm=even,mem=8G", "4,gpu=1", "4;rm -rf /", "4=4", "4,mem=8G,sm=50,mps=on,x",
 ]  # fmt: skip
 
@@ -70,6 +82,15 @@ def in_python(text: str) -> tuple[str, str]:
         return "no", ""
 
 
+def why_in_python(text: str) -> str:
+    """Return the sentence about a value whose parts are valid and do not go together; empty: there is none."""
+    try:
+        option.parse(text)
+    except OptionError as error:
+        return str(error) if error.why else ""
+    return ""
+
+
 def assert_agreement(in_c: InC, text: str) -> None:
     word, rest = in_c.verdict(text)
     expected = in_python(text)
@@ -81,11 +102,15 @@ def assert_agreement(in_c: InC, text: str) -> None:
 @pytest.mark.parametrize("text", TABLE)
 def test_the_table(in_c, text):
     assert_agreement(in_c, text)
+    why = why_in_python(text)
+    assert not why or in_c.verdict(text)[1] == why, "settings that do not go together, in one wording"
 
 
-_piece = st.sampled_from(
-    [*"0123456789,=%+- ", "mem=", "sm=", "mps=", "off", "on", "even", "free", "G", "M", "T", "iB", "B", "4,", ",mem=8G"]
-)
+PIECES = [
+    *"0123456789,=%+- :", "mem=", "sm=", "mps=", "off", "on", "even", "free", "static", "G", "M", "T", "iB", "B", "4,",
+    "1,", ",mem=8G", ",mem=8G:20G", ",sharing=", "auto", "mps", "time-slicing", "exclusive", ",sharing=exclusive",
+]  # fmt: skip
+_piece = st.sampled_from(PIECES)
 _near = st.lists(_piece, max_size=14).map("".join)
 _any = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=70)
 

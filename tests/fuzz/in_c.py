@@ -80,7 +80,12 @@ class Readers:
         slot = b"step 0 holder 10 11 task 12 13\n"
         return (
             Target("plan, as C has it", "root", PLANS, self.try_plan),
-            Target("share option, as C has it", "root", (b"4", b"4,mem=8G,sm=50%,mps=on", b"off"), self.try_option),
+            Target(
+                "share option, as C has it",
+                "root",
+                (b"4", b"4,mem=8G,sm=50%,mps=on", b"4,mem=8G:20G,sharing=mps", b"off"),
+                self.try_option,
+            ),
             Target("slot's file, as C has it", "everybody", (slot,), self.try_slot),
         )
 

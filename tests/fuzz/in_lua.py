@@ -43,7 +43,15 @@ SEEDS = tuple(
     b"\0".join(words)
     for words in (
         (b"4", b"SHARE_GPU_SRUN=1", b"#!/bin/bash\nsrun torchrun x\n", b"gres/gpu:1", b"gpu", b"1-9", b"a;share-gpu=4"),
-        (b"2,mem=8G,sm=50%,mps=on", b"A=1", b"", b"gres/gpu:a100:2", b"gpu,plain", b"", b"share-gpu=2,mem=8192M"),
+        (
+            b"2,mem=8G:9G,sm=50%,sharing=mps",
+            b"A=1",
+            b"",
+            b"gres/gpu:a100:2",
+            b"gpu,plain",
+            b"",
+            b"share-gpu=2,mem=8192M",
+        ),
         (b"off", b"", b"srun x", b"gres/shard:1", b"plain", b"1-100%4", b""),
         (b"60,mem=16T", b"", b"python -m deepspeed", b"gres/gpu", b"", b"", b"share-gpu="),
     )

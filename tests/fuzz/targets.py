@@ -76,7 +76,7 @@ def try_option(data: bytes) -> None:
 
 
 def try_sm(data: bytes) -> None:
-    assert parse_sm(text(data)) in ("even", "free", *range(1, 101))
+    assert parse_sm(text(data)) in ("even", "free", "static", *range(1, 101))
 
 
 def try_environment(data: bytes) -> None:
@@ -338,7 +338,7 @@ _SAMPLE = b"\t".join(b"2026-01-31T14:30:00Z" if name == "time" else b"1" for nam
 TARGETS = (
     *run_targets.TARGETS,
     *load_targets.TARGETS,
-    Target("share option", "root", (b"4", b"4,mem=8G,sm=50%,mps=on", b"off"), try_option, (OptionError,)),
+    Target("share option", "root", (b"4", b"4,mem=8G:20G,sm=50%,sharing=mps", b"off"), try_option, (OptionError,)),
     Target("sm share", "root", (b"50%", b"even", b"free", b"100"), try_sm, (ValueError,)),
     Target("hook environment", "root", _ENVIRON, try_environment, (HookEnvError,)),
     Target("plan", "root", PLANS, try_plan, (StateError,)),

@@ -81,7 +81,7 @@ def test_a_shared_job_leaves_a_plan_and_a_ledger_line(node):
 def test_a_job_that_is_refused_after_its_backend_failed_has_no_slots(node):
     node.settings = Settings(mode="on", log_file="", mps_control="/bin/false")
     node.prolog(SPANK_SHARE_GPU="4,mps=on")
-    assert "it asked for mps=on, and MPS did not start on GPU-" in node.refused()
+    assert "it asked for sharing=mps, and MPS did not start on GPU-" in node.refused()
     assert not [file.name for file in node.paths.slots(4711).iterdir() if file.name.isdecimal()]
 
 

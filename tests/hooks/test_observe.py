@@ -96,7 +96,7 @@ def test_a_part_of_a_gpu_is_told_by_its_one_slot(site):
         ({"CUDA_VISIBLE_DEVICES": ""}, "", "job 4711 cannot have --share-gpu=4 on n2: Slurm granted the job no GPU"),
         ({"CUDA_VISIBLE_DEVICES": "7"}, "", "Slurm granted GPU 7, but the driver lists only 0, 1"),
         ({"share": "9"}, "max_share = 8", "at most 8 tasks (max_share)"),
-        ({"share": "4,mps=on"}, "", "it asked for mps=on, and this site has switched MPS off"),
+        ({"share": "4,mps=on"}, "", "it asked for sharing=mps, and this site has switched MPS off"),
     ],
 )
 def test_a_share_that_cannot_be_is_told_with_its_sentence(site, words, settings, why):

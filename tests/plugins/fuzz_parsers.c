@@ -184,7 +184,8 @@ static const struct parser {
 	void (*try)(const char *, size_t);
 	const char *seed[6];
 } parsers[] = {
-	{ "option", try_option, { "4", "4,mem=8G,sm=50%,mps=on", "off", "60,mem=16T,sm=even", "2,mps=off" } },
+	{ "option", try_option, { "4", "4,mem=8G,sm=50%,mps=on", "off", "60,mem=8G:16T,sm=static", "2,mps=off",
+				"2,sharing=time-slicing,mem=8G" } },
 	{ "plan", try_plan,
 	  { PLAN_HEAD "refused job 4711 has no GPU here\nend\n",
 	    PLAN_HEAD "share 2,mem=8192M\ngpus 1\nslots 2\ncores 0,8 1,9\nnote shared without MPS: no binary\n"

@@ -488,7 +488,7 @@ equal("a partition nobody has", "bounded", #said < 300, true)
 configure(ON)
 
 -- values from strangers -------------------------------------------------------------------------------------------
-for _, value in ipairs({ "4;rm", "0", "61", "99999", "4\n", "", "-1", "1e1", "0x4", "4,mem=8G,mps=off" }) do
+for _, value in ipairs({ "4;rm", "0", "61", "99999", "4\n", "", "-1", "1e1", "0x4", "4,sm=50,mps=off", "4,mem=20G:8G" }) do
   said = nil
   local before = with(value)
   equal(value, "answer", share.submit(before, {}, 2001), slurm.ESLURM_INVALID_GRES)

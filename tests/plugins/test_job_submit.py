@@ -31,6 +31,18 @@ VALUES = [
     "4,sm=50%%", "4,sm=%", "4,sm=even", "4,sm=free", "4,sm=Even", "4,mps=on", "4,mps=off", "4,mps=yes", "4,mps",
     "4,mem=8G,mps=off", "4,sm=50,mps=off", "4,sm=even,mps=off", "4,sm=free,mps=off", "4,mps=on,sm=50%,mem=8G",
     "4,mem=8", "4,mem=511", "4,mem=512", "4,mem=63M", "4,mem=64M", "4,mem=64mib",
+    "4,mem=8G:20G", "4,mem=20G:8G", "4,mem=8G:8G", "4,mem=8G:8192M", "4,mem=8G:", "4,mem=:8G", "4,mem=8G:9G:10G",
+    "4,mem=8:20G", "4,mem=512:1024", "4,mem=1M:8G", "4,mem=8G:17T", "4,mem=8G:20G,mem=8G", "4,sm=static",
+    "4,sm=static%",
+    "4,sharing=auto", "4,sharing=mps", "4,sharing=time-slicing", "4,sharing=time_slicing", "1,sharing=exclusive",
+    "4,sharing=exclusive", "1,sharing=exclusive,mem=8G", "1,sharing=exclusive,sm=static", "1,sharing=exclusive,sm=free",
+    "4,sharing", "4,sharing=", "4,sharing=MPS", "4,sharing=mig", "4,sharing=mps,sharing=mps", "4,sharing=mps,mps=on",
+    "4,mps=off,sharing=time-slicing", "4,mps=on,sharing=time-slicing", "4,sharing=auto,mps=on",
+    "1,sharing=exclusive,mps=off",
+    "4,sharing=time-slicing,mem=8G", "4,sharing=time-slicing,mem=8G:20G", "4,sharing=time-slicing,sm=static",
+    "4,sharing=time-slicing,sm=even", "4,sharing=time-slicing,sm=free", "4,sharing=mps,sm=static,mem=8G:20G",
+    "60,mem=8388608MiB:16777216MiB,sm=100%,sharing=time-slicing",
+    "60,mem=8388608MiB:16777216MiB,sm=free,sharing=time-slicing",
     "4;rm -rf /", "4,gpu=1", "4,off", "off,4", "4,mem=8G" + "," * 60,
 ]  # fmt: skip
 

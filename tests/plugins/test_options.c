@@ -30,10 +30,19 @@ static void a_valid_value_has_one_canonical_text(void)
 		{ "4,sm=1", "4,sm=1" },
 		{ "4,sm=even", "4,sm=even" },
 		{ "4,sm=free", "4,sm=free" },
-		{ "4,mps=on", "4,mps=on" },
-		{ "4,mps=off", "4,mps=off" },
-		{ "4,sm=free,mps=off", "4,sm=free,mps=off" },
-		{ "4,mps=on,sm=50%,mem=8G", "4,mem=8192M,sm=50,mps=on" },
+		{ "4,sm=static", "4,sm=static" },
+		{ "4,mps=on", "4,sharing=mps" },
+		{ "4,mps=off", "4,sharing=time-slicing" },
+		{ "4,sm=free,mps=off", "4,sm=free,sharing=time-slicing" },
+		{ "4,mps=on,sm=50%,mem=8G", "4,mem=8192M,sm=50,sharing=mps" },
+		{ "4,mps=on,sharing=mps", "4,sharing=mps" },
+		{ "4,sharing=time-slicing,mps=off", "4,sharing=time-slicing" },
+		{ "4,sharing=auto", "4,sharing=auto" },
+		{ "1,sharing=exclusive", "1,sharing=exclusive" },
+		{ "4,mem=8G:20G", "4,mem=8192M:20480M" },
+		{ "4,sharing=time-slicing,mem=800M:1T", "4,mem=800M:1048576M,sharing=time-slicing" },
+		{ "60,mem=8388608MiB:16777216MiB,sm=free,sharing=time-slicing",
+		  "60,mem=8388608M:16777216M,sm=free,sharing=time-slicing" },
 		{ "4,sm=even,mem=1T", "4,mem=1048576M,sm=even" },
 	};
 
@@ -45,6 +54,7 @@ static void a_valid_value_has_one_canonical_text(void)
 		CHECK(rows[i].text, strcmp(canonical, rows[i].canonical) == 0);
 		CHECK(rows[i].text, ss_request_parse(canonical, &again, sentence, sizeof sentence) == 0);
 		CHECK(rows[i].text, ss_request_render(&again, twice, sizeof twice) == 0 && strcmp(canonical, twice) == 0);
+		CHECK(rows[i].text, ss_request_is_canonical(&request, canonical));
 		CHECK(rows[i].text, ss_request_render(&request, canonical, strlen(rows[i].canonical)) == -1);
 	}
 }
@@ -67,7 +77,7 @@ static void anything_else_is_refused_by_name(void)
 		{ "four", "'four'" },
 		{ "OFF", "'OFF'" },
 		{ "off,mem=8G", "'off'" },
-		{ "4,off", "'off' is not one of mem, sm and mps" },
+		{ "4,off", "'off' is not one of mem, sm and sharing" },
 		{ "99999999999999999999", "'99999999999999999999'" },
 		{ "4;rm -rf", "'4;rm -rf'" },
 		{ "4\n", "'4?'" },
@@ -106,9 +116,25 @@ static void anything_else_is_refused_by_name(void)
 		{ "4,mps=yes", "'yes' is neither on nor off" },
 		{ "4,mps", "'' is neither on nor off" },
 		{ "4,mps=on,mps=on", "'mps' is given twice" },
-		{ "4,mem=8G,mps=off", "mem= cannot go with mps=off" },
-		{ "4,mps=off,sm=50", "sm= cannot go with mps=off" },
-		{ "4,mps=off,sm=even", "sm= cannot go with mps=off" },
+		{ "4,mps=off,sm=50", "sm= cannot go with sharing=time-slicing, except sm=free" },
+		{ "4,mps=off,sm=even", "sm= cannot go with sharing=time-slicing" },
+		{ "4,sharing=time-slicing,sm=static", "sm= cannot go with sharing=time-slicing" },
+		{ "1,sharing=exclusive,sm=static", "sm= cannot go with sharing=exclusive" },
+		{ "2,sharing=exclusive", "2 tasks are asked for on each: --share-gpu=1,sharing=exclusive" },
+		{ "1,sharing=exclusive,mem=8G", "has all of its memory" },
+		{ "4,sharing=mig", "'mig' is not auto, mps, time-slicing or exclusive" },
+		{ "4,sharing", "'' is not auto, mps" },
+		{ "4,sharing=mps,sharing=mps", "'sharing' is given twice" },
+		{ "4,mps=off,sharing=mps", "mps=off is an older word for sharing=time-slicing, and cannot go with sharing=mps" },
+		{ "4,sharing=auto,mps=on", "mps=on is an older word for sharing=mps, and cannot go with sharing=auto" },
+		{ "4,mem=20G:8G", "8G is less than 20G: mem=8G:20G" },
+		{ "4,mem=8G:8192M", "mem=8G:8192M names one size twice: mem=8192M" },
+		{ "4,mem=8G:", "mem='' is not a size" },
+		{ "4,mem=:8G", "mem='' is not a size" },
+		{ "4,mem=8G:9G:10G", "'9G:10G' is not a size" },
+		{ "4,mem=8:20G", "mem=8 would be 8 MiB" },
+		{ "4,mem=8G:20G,mem=8G", "'mem' is given twice" },
+		{ "4,sm=stat", "'stat' is not a percentage from 1 to 100, even, free or static" },
 		{ "4,mem=8G,sm=50,mps=on,                                            ", "longer than 64" },
 	};
 
@@ -124,8 +150,28 @@ static void anything_else_is_refused_by_name(void)
 	}
 }
 
+static void a_text_of_an_earlier_release_is_canonical_too(void)
+{
+	static const struct { const char *text; bool is; } rows[] = {
+		{ "4,mem=8192M,mps=on", true },
+		{ "4,sm=free,mps=off", true },
+		{ "4,sharing=mps", true },
+		{ "4,mem=8G,mps=on", false },
+		{ "4,mps=on,sharing=mps", false },
+		{ "4,mps=on,mem=8192M", false },
+	};
+
+	for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+		struct ss_request request;
+		char sentence[SS_SENTENCE_SIZE] = "";
+		CHECK(rows[i].text, ss_request_parse(rows[i].text, &request, sentence, sizeof sentence) == 0);
+		CHECK(rows[i].text, ss_request_is_canonical(&request, rows[i].text) == rows[i].is);
+	}
+}
+
 int main(void)
 {
+	a_text_of_an_earlier_release_is_canonical_too();
 	a_valid_value_has_one_canonical_text();
 	anything_else_is_refused_by_name();
 	return finish();

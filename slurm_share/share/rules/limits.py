@@ -61,7 +61,7 @@ def sm_percent(share: ShareRequest, settings: Settings) -> float | None:
 
 
 def _percent(choice: SmChoice, per_gpu: int) -> float | None:
-    if choice == "free":
+    if choice in ("free", "static"):  # MPS ignores the percentage of a client that has a static partition
         return None
     # MPS keeps one decimal (it prints %.1f). Round down, so that N tasks have no more than the GPU.
     return math.floor(1000 / per_gpu) / 10 if choice == "even" else float(choice)

@@ -196,7 +196,7 @@ def _check_settings(written: str | None) -> None:
     try:
         option.parse(f"1,{written}")
     except OptionError as error:
-        raise OptionError(written or "") from error
+        raise OptionError(written or "", error.why) from error
 
 
 class NodeRequest(Struct, frozen=True):

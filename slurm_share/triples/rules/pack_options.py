@@ -190,9 +190,15 @@ def take_sm_tried(written: str | None) -> tuple[str | None, bool]:
     twice = next((part for part in left if part.startswith(f"{names.OPTION_SM}=")), None)
     if len(left) < len(parts) - 1 or twice is not None:
         raise UsageError(f"--{names.OPTION}={written}: {names.OPTION_SM}= is written twice; remove one of them")
-    if f"{names.OPTION_MPS}={names.MPS_OFF}" in left:
+    without_mps = {
+        f"{names.OPTION_MPS}={names.MPS_OFF}",
+        share_option.RENOUNCING,
+        f"{names.OPTION_SHARING}={names.SHARING_EXCLUSIVE}",
+    }
+    off = next((part for part in left if part in without_mps), None)
+    if off is not None:
         raise UsageError(
-            f"--{names.OPTION}={written}: only MPS limits a task's multiprocessors, and it is off; remove mps=off"
+            f"--{names.OPTION}={written}: only MPS limits a task's multiprocessors, and it is off; remove {off}"
         )
     return ",".join(left) or None, True
 

@@ -23,10 +23,19 @@ GOOD = [
     ("4,sm=even,mps=on", ShareRequest(4, sm="even", sharing="mps")),
     ("4,mps=off", ShareRequest(4, sharing="time-slicing")),
     ("4,sm=free,mps=off", ShareRequest(4, sm="free", sharing="time-slicing")),
+    ("4,mem=8G,mps=off", ShareRequest(4, mem_mib=8192, sharing="time-slicing")),
+    ("4,mem=8G:20G", ShareRequest(4, mem_mib=20480, mem_least_mib=8192)),
+    ("4,sm=static,sharing=mps", ShareRequest(4, sm="static", sharing="mps")),
+    ("4,sharing=auto", ShareRequest(4, sharing="auto")),
+    ("4,sharing=time-slicing,mem=8G:20G", ShareRequest(4, 20480, None, "time-slicing", 8192)),
+    ("1,sharing=exclusive", ShareRequest(1, sharing="exclusive")),
+    ("4,mps=on,sharing=mps", ShareRequest(4, sharing="mps")),
+    ("4,sharing=time-slicing,mps=off", ShareRequest(4, sharing="time-slicing")),
 ]
 BAD = [
     "", "0", "x", "4;rm", "99999", "61", "-1", "+4", " 4", "4 ", "04", "4.0", "4,", ",4", "off,4", "4,off", "OFF", "٤",
-    "4,mem=lots", "4,mem=", "4,mem", "4,mem=0", "4,mem=1.5G", "4,mem=8G,mem=8G", "4,mem=17T", "4,mem=8G,mps=off",
+    "4,mem=lots", "4,mem=", "4,mem", "4,mem=0", "4,mem=1.5G", "4,mem=8G,mem=8G", "4,mem=17T",
+    "4,mem=8G:", "4,mem=:8G", "4,mem=8G:9G:10G", "4,sharing=mig", "4,sharing",
     "4,mem=99999999999999999999G", "4,mem=8GB,sm=50,mps=on" + " " * 60, "4" * 10_000,
     "4,sm=0", "4,sm=101", "4,sm=ev", "4,sm=50,mps=off", "4,sm=even,mps=off",
     "4,mem=8", "4,mem=511", "4,mem=8M", "4,mem=63MiB",
@@ -53,6 +62,36 @@ def test_anything_else_is_refused_with_the_valid_form(text):
     assert names.OPTION_FORM in str(caught.value)
     assert len(str(caught.value)) < 400
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "why", "way_out"),
+    [
+        ("4,mem=20G:8G", "8G is less than 20G", "mem=8G:20G"),
+        ("4,mem=8G:8G", "names one size twice", "mem=8G"),
+        ("4,mps=on,sharing=time-slicing", "mps=on is an older word for sharing=mps", "write one of them"),
+        ("4,sharing=auto,mps=off", "cannot go with sharing=auto", "write one of them"),
+        ("4,sharing=exclusive", "4 tasks are asked for on each", "--share-gpu=1,sharing=exclusive"),
+        ("1,sharing=exclusive,mem=8G", "has all of its memory", "--share-gpu=1,sharing=exclusive"),
+        ("1,sharing=exclusive,sm=static", "sm= cannot go with sharing=exclusive", "except sm=free"),
+        ("4,sharing=time-slicing,sm=static", "sm= cannot go with sharing=time-slicing", "except sm=free"),
+        ("4,mps=off,sm=50", "sm= cannot go with sharing=time-slicing", "except sm=free"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused_with_the_reason_and_the_way_out(text, why, way_out):
+    with pytest.raises(OptionError) as caught:
+        option.parse(text)
+    sentence = str(caught.value)
+    assert sentence.startswith(f"--share-gpu={text}: ")
+    assert why in sentence
+    assert way_out in sentence
+
+
+@pytest.mark.parametrize("text", ["4,mps=on", "4,mem=8192M,mps=off", "4,mem=8192M,sm=even,mps=on", "4,sharing=auto"])
+def test_a_request_that_an_earlier_release_wrote_into_a_plan_is_canonical(text):
+    request = option.parse(text)
+    assert option.is_canonical(request, text)
+    assert not option.is_canonical(request, text + ",sm=free")
 
 
 @pytest.mark.parametrize("text", ["8,mem=8", "8,mem=141,sm=10", "8,mem=8MiB"])

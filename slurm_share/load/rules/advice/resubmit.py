@@ -263,7 +263,7 @@ def _request(job: QueuedJob | None, nodes: Sequence[Evidence], nppn: int, settin
         return request
     part = min(usable_mib(room, settings) for room in rooms) // each
     if request.mem_mib is not None and not peak <= request.mem_mib <= part:
-        request = replace(request, mem_mib=None)
+        request = replace(request, mem_mib=None, mem_least_mib=None)
     smallest = min(room.total for room in rooms)
     cap = limits.memory_cap_mib(Gpu("", 0, 0, "", smallest), request, settings)
     if cap is not None and cap < peak <= part:

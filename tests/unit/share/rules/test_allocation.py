@@ -223,7 +223,7 @@ def test_without_mps_the_share_goes_on_and_says_so_once():
 
 def test_who_insists_on_mps_is_refused_without_it():
     insists = replace(JOB, share=ShareRequest(4, sharing="mps"))
-    assert "it asked for mps=on, and no MPS here" in decide(insists, offer=NO_MPS).sentence
+    assert "it asked for sharing=mps, and no MPS here" in decide(insists, offer=NO_MPS).sentence
     refusal = decided(insists, GPUS, directories={"GPU-0": "/p"}, failures={"GPU-1": "it hangs"})
     assert "MPS did not start on GPU-1: it hangs" in refusal.sentence
 
@@ -241,7 +241,7 @@ def test_each_slot_has_the_daemon_of_its_gpu():
     assert [slot.mps_directory for slot in plan.slots] == ["/run/p0", None] * 4
     assert [slot.backend for slot in plan.slots] == ["mps", "time-slicing"] * 4
     [note] = [one for one in plan.notes if "GPU 1 is shared without MPS: it hangs; its tasks take turns" in one]
-    assert note.endswith("; with mps=on the job would be refused instead")
+    assert note.endswith("; with sharing=mps the job would be refused instead")
 
 
 # --- a part of a GPU, caps alone, and whose fault a refusal is -----------------------------------------------------
@@ -406,7 +406,7 @@ def test_why_a_launcher_shares_without_mps(gpus, processes, offer, why):
     )
     assert launch(processes, gpus=gpus, offer=offer, share=ShareRequest(60, sharing="time-slicing")).notes == ()
     assert (
-        f"it asked for mps=on, and {why}"
+        f"it asked for sharing=mps, and {why}"
         in launch(processes, gpus=gpus, offer=offer, share=ShareRequest(60, sharing="mps")).sentence
     )
 

@@ -315,11 +315,13 @@ def test_a_daemon_that_does_not_start_is_done_without(prepare, daemons):
 def test_mps_on_or_nothing(prepare, daemons, paths):
     daemons.broken = (uuid(1),)
     run = triple_run(1, 4, share=ShareRequest(2, sharing="mps"))
-    with pytest.raises(LaunchError, match=r"it asked for mps=on, and MPS did not start on GPU-.*: its server ended"):
+    with pytest.raises(
+        LaunchError, match=r"it asked for sharing=mps, and MPS did not start on GPU-.*: its server ended"
+    ):
         prepare(run, TWO, MPS)
     assert daemons.stopped == daemons.started[:1]
     assert list(paths.tmp.iterdir()) == []
-    with pytest.raises(LaunchError, match="it asked for mps=on, and this site has switched MPS off"):
+    with pytest.raises(LaunchError, match="it asked for sharing=mps, and this site has switched MPS off"):
         prepare(run, TWO, NO_MPS)
 
 

@@ -511,7 +511,10 @@ def test_elements_of_a_shared_array_have_one_advice_and_keep_their_gpu():
         ({"share": "2,sm=even"}, ("--share-gpu=4,sm=even", "llsub [1,8,5] --share-gpu=sm=even")),
         ({"share": "2,mem=4096M"}, ("--share-gpu=4,mem=4096M", "llsub [1,8,5] --share-gpu=mem=4096M")),
         ({"share": "2,mem=15G"}, ("--share-gpu=4", "llsub [1,8,5]")),
-        ({"share": "2,mps=off"}, ("--share-gpu=4,mps=off", "llsub [1,8,5] --share-gpu=mps=off")),
+        (
+            {"share": "2,mps=off"},
+            ("--share-gpu=4,sharing=time-slicing", "llsub [1,8,5] --share-gpu=sharing=time-slicing"),
+        ),
         (
             {"share": "2", "comment": "llsub [3,4,10]", "node_count": 3, "gpus": 6, "cpus": 120},
             ("llsub [3,8,5]", "--share-gpu=4"),
