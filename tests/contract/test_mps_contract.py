@@ -118,10 +118,17 @@ class Mps:
             self.wait(lambda: self.answer(f"get_server_status {server}") == "ACTIVE\n")
         return server
 
-    def run_client(self) -> subprocess.CompletedProcess[str]:
+    def gpu(self) -> str:
+        """Return the UUID of the GPU: the program's, or the simulated one."""
+        if self.program.gpu is not None:
+            return self.program.gpu
+        text = Path(self.program.environ["SIMGPU_STATE"], "gpu0").read_text()
+        return text.partition("uuid=")[2].split()[0]
+
+    def run_client(self, **environ: str) -> subprocess.CompletedProcess[str]:
         """Run a client to its end."""
         return subprocess.run(
-            self.program.client, env=self.environ(), capture_output=True, text=True, timeout=120, check=False
+            self.program.client, env=self.environ(environ), capture_output=True, text=True, timeout=120, check=False
         )
 
     def start_client(self, **environ: str) -> subprocess.Popen[str]:
@@ -160,14 +167,19 @@ class Mps:
 @pytest.fixture(params=["590"])
 def program(request: pytest.FixtureRequest) -> Iterator[Program]:
     """Return the stand-in, which behaves as one release; for tests marked EVERY_DRIVER as several."""
+    yield from stand_in(request.param)
+
+
+def stand_in(driver: str, *options: str) -> Iterator[Program]:
+    """Yield the stand-in as it behaves with a driver, on one GPU made with these options of simgpu-init."""
     folder = tempfile.mkdtemp(prefix="mps", dir="/tmp")
     Path(folder).chmod(0o755)
     state = f"{folder}/state"
-    subprocess.run([HOME / "simgpu-init", "1", "--state", state, "--memory-mib", "8192"], check=True)
+    subprocess.run([HOME / "simgpu-init", "1", "--state", state, "--memory-mib", "8192", *options], check=True)
     yield Program(
         path=str(HOME / "nvidia-cuda-mps-control"),
-        driver=int(request.param),
-        environ={"SIMGPU_STATE": state, "SIMMPS_DRIVER": request.param},
+        driver=int(driver),
+        environ={"SIMGPU_STATE": state, "SIMMPS_DRIVER": driver},
         client=[str(HOME / "simgpu-task"), "--memory", "2G", "--seconds", "60"],
     )
     shutil.rmtree(folder)

@@ -41,6 +41,11 @@ def real_program() -> str | None:
 
 @pytest.fixture
 def program() -> Program:
+    return find_program()
+
+
+def find_program() -> Program:
+    """Return the real program; skip the test without one."""
     path = real_program()
     if not Path("/proc/driver/nvidia/version").exists() or path is None:
         pytest.skip("NOT TESTED: no NVIDIA driver, or no nvidia-cuda-mps-control (MPS_CONTROL names one)")

@@ -36,6 +36,9 @@ MAX_GPUS = 64
 CLIENT_LINE_SIZE = 512
 GPU_FILE_SIZE = 16384
 
+INVALID_RESOURCE = "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"
+"""CUDA's error 915."""
+
 COMPUTE_MODE_PROHIBITED = 2
 COMPUTE_MODE_EXCLUSIVE_PROCESS = 3
 
@@ -53,6 +56,9 @@ on four A100, within 5 % of the measurement (Yousefzadeh 2025, Table 6.6).
 
 DRAM_OF_MEMORY_LOAD = 0.9
 """DRAM activity if only the memory controller's load is given, which is an upper bound of it."""
+
+DEFAULT_MULTIPROCESSORS = {8: 108, 9: 132, 10: 148, 12: 188}
+"""By the major compute capability: A100, H100, B200, RTX PRO 6000. 80, as a V100 has, for the others."""
 
 ENERGY_LINE_SIZE = 128
 ENERGY_LOCK_TRIES = 50
@@ -106,6 +112,7 @@ class Gpu:
 
     __slots__ = (
         "accounting",
+        *("bus", "capability", "chunks", "multiprocessors"),
         *("compute_mode", "idle_mw", "index", "lost", "max_mw", "memory_bytes", "name", "power_exponent", "uuid"),
     )
 
@@ -118,6 +125,13 @@ class Gpu:
         self.lost = values.get("lost", "0") != "0"
         self.accounting = values.get("accounting", "0") == "1"
         """Whether accounting mode is on."""
+        self.bus = values.get("bus", f"00000000:{index + 1:02X}:00.0")
+        major, _, minor = values.get("cc", "9.0").partition(".")
+        self.capability = int(major), int(minor or "0")
+        known = _whole(values.get("sms"))
+        self.multiprocessors = DEFAULT_MULTIPROCESSORS.get(self.capability[0], 80) if known is None else known
+        self.chunks = _whole(values.get("chunks"))
+        """Chunks for static partitions of MPS; None: by the number of multiprocessors (simmps_partitions.py)."""
         power = _whole(values.get("idle_w")), _whole(values.get("max_w"))
         self.idle_mw = None if None in power else 1000 * (power[0] or 0)
         """None: the power is unknown."""
@@ -159,8 +173,9 @@ class MpsConnection:
     """A client's connection to its MPS server, open as long as the client runs."""
 
     def __init__(
-        self, line: socket.socket, server_pid: int, percentage: float, gpu_uuids: tuple[str, ...], memory_limits: str
-    ) -> None:
+        self, line: socket.socket, server_pid: int, percentage: float, gpu_uuids: tuple[str, ...], memory_limits: str,
+        partition: str = "", partition_sms: int = 0,
+    ) -> None:  # fmt: skip
         self._line = line
         self.server_pid = server_pid
         self.percentage = percentage
@@ -169,6 +184,9 @@ class MpsConnection:
         """GPUs that the server gives its clients, in its order; empty: all of the host."""
         self.memory_limits = memory_limits
         """The server's default pinned memory limits, in the format of CUDA_MPS_PINNED_DEVICE_MEM_LIMIT."""
+        self.partition = partition
+        """The client's static partition, `<GPU's UUID>/<id>`; empty: the daemon has none."""
+        self.partition_sms = partition_sms
 
     def fileno(self) -> int:
         return self._line.fileno()
@@ -456,8 +474,9 @@ def mps_connection(environ: Mapping[str, str]) -> MpsConnection | None:
     simulation then silently runs without MPS. Raises CudaError if the daemon gives no server.
 
     Messages on the daemon's socket `control` (SOCK_SEQPACKET):
-        SIMGPU_CLIENT <pid>
+        SIMGPU_CLIENT <pid> [partition=<CUDA_MPS_SM_PARTITION>]
         SIMGPU_SERVER pid=<pid> percentage=<number> gpus=<uuid>,<uuid> limits=0=<size>,1=<size>
+            [partition=<uuid>/<id> sms=<multiprocessors of it>]
         SIMGPU_ERROR <CUDA_ERROR_...>
         SIMGPU_FAULT
     A client sends the last one after an illegal access. `gpus` and `limits` may be missing. The connection ends with
@@ -477,7 +496,8 @@ def mps_connection(environ: Mapping[str, str]) -> MpsConnection | None:
         return None
     try:
         line.settimeout(MPS_ANSWER_TIMEOUT_S)
-        line.send(f"SIMGPU_CLIENT {os.getpid()}\n".encode())
+        asked = "".join(environ.get("CUDA_MPS_SM_PARTITION", "").split())
+        line.send(f"SIMGPU_CLIENT {os.getpid()}{' partition=' * bool(asked)}{asked[:256]}\n".encode())
         return _parse_mps_answer(line, line.recv(65536).decode(errors="replace"))
     except OSError as error:
         line.close()
@@ -491,6 +511,8 @@ def mps_connection(environ: Mapping[str, str]) -> MpsConnection | None:
 
 def _parse_mps_answer(line: socket.socket, answer: str) -> MpsConnection:
     words = answer.split()
+    if words == ["SIMGPU_ERROR", INVALID_RESOURCE]:
+        raise _wrong_partition("this MPS daemon has static partitions, and CUDA_MPS_SM_PARTITION names none of them")
     if len(words) == 2 and words[0] == "SIMGPU_ERROR":
         raise CudaError(words[1], "the MPS daemon gave no server")
     values = dict(word.split("=", 1) for word in words[1:] if "=" in word)
@@ -503,9 +525,15 @@ def _parse_mps_answer(line: socket.socket, answer: str) -> MpsConnection:
             percentage=float(values.get("percentage", "100")),
             gpu_uuids=tuple(uuid for uuid in values.get("gpus", "").split(",") if uuid),
             memory_limits=values.get("limits", ""),
+            partition=values.get("partition", ""),
+            partition_sms=int(values.get("sms", "0")),
         )
     except (KeyError, ValueError) as error:
         raise CudaError("CUDA_ERROR_MPS_CONNECTION_FAILED", f"the MPS daemon answered {answer[:60]!r}") from error
+
+
+def _wrong_partition(reason: str) -> CudaError:
+    return CudaError(INVALID_RESOURCE, f"error 915: {reason}")
 
 
 def _gpus_of_server(gpus: tuple[Gpu, ...], mps: MpsConnection | None) -> tuple[Gpu, ...]:
@@ -549,8 +577,7 @@ class Context:
             self.percentage = 100.0
             """SM share in percent; 100 without MPS."""
             if self.mps is not None:
-                asked = environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")
-                self.percentage = thread_percentage(asked, self.mps.percentage)
+                self.percentage = self._share_of(visible[ordinal], self.mps, environ)
                 self._words["mps"] = self.mps.server_pid
             identity = process_identity(os.getpid())
             assert identity is not None, "a running process has a start time"
@@ -589,6 +616,23 @@ class Context:
                 raise OutOfMemory(why, size_bytes, self.used_bytes, free, total, others)
             self._words["used"] = wanted
             self._write()
+
+    @staticmethod
+    def _share_of(gpu: Gpu, mps: MpsConnection, environ: Mapping[str, str]) -> float:
+        """Return the SM share in percent: of a static partition, where the percentages of MPS mean nothing, or of the
+        server and the client's own variable."""
+        if not mps.partition:
+            return thread_percentage(environ.get("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"), mps.percentage)
+        if not mps.partition.startswith(f"{gpu.uuid}/"):
+            raise _wrong_partition(f"CUDA_MPS_SM_PARTITION names a partition of another GPU than {gpu.uuid}")
+        return 100 * mps.partition_sms / max(1, gpu.multiprocessors)
+
+    @property
+    def multiprocessors(self) -> int:
+        """Multiprocessors that this process sees: of its static partition, or its share in whole pairs."""
+        if self.mps is not None and self.mps.partition:
+            return self.mps.partition_sms
+        return max(2, int(self.gpu.multiprocessors * self.percentage / 100) // 2 * 2)
 
     def visible_bytes(self) -> int:
         """Return the memory that this process can see: the GPU's, or the MPS limit if that is less."""

@@ -14,6 +14,7 @@ DESCRIPTIONS = {
     "CUDA_ERROR_ILLEGAL_ADDRESS": "an illegal memory access was encountered",
     "CUDA_ERROR_LAUNCH_FAILED": "unspecified launch failure",
     "CUDA_ERROR_UNKNOWN": "unknown error",
+    "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION": "invalid resource configuration",
     "CUDA_ERROR_MPS_RPC_FAILURE": "MPS server was lost",
 }
 """CUDA's texts of its errors (cudaGetErrorString)."""

@@ -7,26 +7,21 @@ be recorded without a GPU and follows NVIDIA's manual (docs.nvidia.com/deploy/mp
 * a server runs as the user of its clients; one user's server at a time, other users' clients wait until it is empty;
 * defaults (percentage, memory) apply to the next server, a server's own values to its next clients;
 * `quit` waits for clients, `quit -t SECONDS` for so long;
-* 48 clients, 60 from driver 590 on.
+* 48 clients, 60 from driver 590 on;
+* with -S, from driver 590 on, a client needs a static partition (simmps_partitions.py); from 610 on its fault ends the
+  clients of its own partition only.
 
-Faults on demand, by files in the state folder of the simulated GPUs (state.c):
+simmps_common.py lists the faults and the choices that a test can ask for.
 
-    mps_hang    commands that are never answered, separated by blanks; empty: all. `start`: -d itself never returns
-    mps_lose    N: every N-th command ends with exit code 0 and no answer, though it is carried out
-    mps_slow    SECONDS that a server takes to start
-    mps_fail    servers end while they start
-    mps_fault   servers are in FAULT: their clients fail, new ones get error 807. Lines of GPU UUIDs; empty: all
-    mps_stubborn  daemon and servers ignore SIGTERM; read when they start
-
-One client's own fault is `simgpu-task --fault SECONDS`: it ends the other clients of its server, which is in FAULT
-until all of them have gone.
+One client's own fault is `simgpu-task --fault SECONDS`: it ends the other clients of its server (of its partition),
+which is in FAULT until all of them have gone.
 
 Daemon and server talk over a socket pair, one message each: CLIENT, TERMINATE and EXIT to the server, READY, FAILED,
 GONE, FAULT and CLEAR back. CLIENT passes the client's own connection, which the server owns from then on and which ends
 with it.
 """
 
-# ruff: noqa: PTH101, PTH102, PTH108, PTH112, PTH116  (see nvidia-cuda-mps-control)
+# ruff: noqa: PTH101, PTH102, PTH112, PTH116  (see nvidia-cuda-mps-control)
 from __future__ import annotations
 
 import _socket
@@ -38,13 +33,23 @@ import struct
 import sys
 import time
 
-import simdriver
+from simmps_common import (
+    LINK_FD,
+    PARTITIONED_FAULTS,
+    STATIC_PARTITIONS,
+    choice,
+    driver,
+    fault,
+    first,
+    in_fault,
+    log_line,
+    peer,
+    remove,
+    send,
+)
+from simmps_partitions import Partition, Partitions
 
-STATE_VARIABLE = "SIMGPU_STATE"
-DEFAULT_STATE = "/run/simgpu"
 SERVER_PROGRAM = "nvidia-cuda-mps-server"
-LINK_FD = 3
-"""File descriptor of the server's connection to the daemon."""
 HELLO = b"SIMMPS_UI"
 SUN_PATH = 107
 FULL = 100.0
@@ -55,40 +60,6 @@ PRIVILEGE_550 = (
     "or by the root user."
 )
 PRIVILEGE_SERVER_550 = "Insufficient privileges for UID {uid}. Only the root user may start server for another user."
-
-
-def state_folder() -> str:
-    return os.environ.get(STATE_VARIABLE) or DEFAULT_STATE
-
-
-def fault(name: str) -> str | None:
-    """Return the content of a fault's file; None: no such fault."""
-    try:
-        with open(f"{state_folder()}/{name}") as file:
-            return file.read(4096).strip()
-    except OSError:
-        return None
-
-
-def in_fault(gpu_uuids: list[str]) -> bool:
-    text = fault("mps_fault")
-    return text is not None and (not text or any(uuid in text.split() for uuid in gpu_uuids))
-
-
-def log_line(file: object, who: str, text: str) -> None:
-    if file is None:
-        return
-    now = time.time()
-    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now))
-    try:
-        os.write(file, f"[{stamp}.{int(now % 1 * 1000):03d} {who:>7} {os.getpid():5d}] {text}\n".encode())  # type: ignore[arg-type]
-    except OSError:
-        pass  # a full disk must not end a daemon
-
-
-def peer(line: _socket.socket) -> tuple[int, int, int]:
-    """Return PID, uid and gid of the connected process."""
-    return struct.unpack("3i", line.getsockopt(_socket.SOL_SOCKET, _socket.SO_PEERCRED, 12))  # type: ignore[return-value]
 
 
 def memory_mib(text: str) -> int:
@@ -125,9 +96,13 @@ class Server:
         self.gpus: list[str] = []
         self.clients: dict[int, int] = {}
         """PID -> uid."""
+        self.partitions: dict[int, str] = {}
+        """PID of a client -> name of its static partition."""
         self.ready = False
         self.has_fault = False
         """A client's fault has ended its clients, and some of them are still there."""
+        self.faulty: set[str] = set()
+        """Static partitions of which the same is true, where a fault stays in its partition."""
         self.retiring = False
         """The server ends as soon as its last client has left."""
 
@@ -145,7 +120,8 @@ class Server:
 class Waiting:
     """A client that has no server yet."""
 
-    def __init__(self, line: _socket.socket, pid: int, uid: int, gid: int) -> None:
+    def __init__(self, line: _socket.socket, pid: int, uid: int, gid: int, partition: Partition | None) -> None:
+        self.partition = partition
         self.line = line
         self.pid = pid
         self.uid = uid
@@ -157,12 +133,13 @@ class NoServer(Exception):
 
 
 class Daemon:
-    def __init__(self, pipe: str, log: int | None) -> None:
+    def __init__(self, pipe: str, log: int | None, is_static: bool) -> None:
         self.pipe = pipe
         self.log_file = log
         self.owner = os.getuid()
-        self.driver = simdriver.of_mps(os.environ, state_folder())
+        self.driver = driver()
         self.style = self.driver.release
+        self.partitions = Partitions(is_static)
         self.percent = FULL
         self.limits: dict[str, int] = {}
         self.priority = 0
@@ -270,22 +247,28 @@ class Daemon:
             self.ui = line
             self.log("NEW UI")
         elif text.startswith(b"SIMGPU_CLIENT "):
-            self._admit(line)
+            self._admit(line, text.decode(errors="replace").split()[2:])
         else:  # a second front end: only one at a time
             line.close()
 
     # ---- Clients ----
 
-    def _admit(self, line: _socket.socket) -> None:
+    def _admit(self, line: _socket.socket, words: list[str]) -> None:
         pid, uid, gid = peer(line)
+        asked = first(words).removeprefix("partition=")
+        partition = self.partitions.get(asked) if self.partitions.is_on else None
         self.log(f"NEW CLIENT {pid} from user {uid}: Server is not ready, push client to pending list")
         if self.quitting:
             self._refuse(line, "CUDA_ERROR_MPS_SERVER_NOT_READY")
         elif self.owner not in (0, uid):
             self.log(f"Failed to start server using uid {uid}. Operation not permitted")
             self._refuse(line, "CUDA_ERROR_MPS_CONNECTION_FAILED")
+        elif (self.partitions.is_on and partition is None) or (
+            not self.partitions.is_on and asked and choice("SIMMPS_STRAY_PARTITION", "ignore") == "error"
+        ):
+            self._refuse(line, "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION")
         else:
-            self.waiting.append(Waiting(line, pid, uid, gid))
+            self.waiting.append(Waiting(line, pid, uid, gid, partition))
 
     def _refuse(self, line: _socket.socket, error: str) -> None:
         send(line, f"SIMGPU_ERROR {error}\n".encode())
@@ -313,13 +296,15 @@ class Daemon:
             send(server.link, b"EXIT")
 
     def _hand_over(self, server: Server, client: Waiting) -> None:
-        if server.status() == "FAULT":
+        partition = client.partition
+        if server.status() == "FAULT" and (partition is None or not self._is_sound(server, partition)):
             self._refuse(client.line, "CUDA_ERROR_MPS_SERVER_NOT_READY")
             return
         if len(server.clients) >= self.driver.mps_clients:
             self._refuse(client.line, "CUDA_ERROR_MPS_MAX_CLIENTS_REACHED")
             return
-        message = f"CLIENT {client.pid} {server.answer()}\n".encode()
+        own = "" if partition is None else f" partition={partition.name} sms={partition.sms}"
+        message = f"CLIENT {client.pid} {server.answer()}{own}\n".encode()
         rights = [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, struct.pack("i", client.line.fileno()))]
         try:
             server.link.sendmsg([message], rights)
@@ -327,7 +312,15 @@ class Daemon:
             self._refuse(client.line, "CUDA_ERROR_MPS_CONNECTION_FAILED")
             return
         server.clients[client.pid] = client.uid
+        if partition is not None:
+            server.partitions[client.pid] = partition.name
         client.line.close()
+
+    def _is_sound(self, server: Server, partition: Partition) -> bool:
+        """Return whether a partition still takes clients while its server is in FAULT."""
+        if self.style < PARTITIONED_FAULTS or in_fault(server.gpus):
+            return False
+        return partition.name not in server.faulty and partition.name not in (fault("mps_fault") or "").split()
 
     # ---- Servers ----
 
@@ -372,10 +365,15 @@ class Daemon:
             self.log(f"Server {server.pid} is ready")
         elif words[0] == "FAILED":
             self.log("Server encountered a fatal exception. Shutting down")
-        elif words[0] in ("FAULT", "CLEAR"):
-            server.has_fault = words[0] == "FAULT"
+        elif words[0] == "FAULT":
+            server.has_fault = True
+            server.faulty.update(words[1:])
+        elif words[0] == "CLEAR":
+            server.faulty.difference_update(words[1:])
+            server.has_fault = bool(server.faulty)
         elif words[0] == "GONE":
             server.clients.pop(int(words[1]), None)
+            server.partitions.pop(int(words[1]), None)
             if server.retiring and not server.clients:
                 send(server.link, b"EXIT")
 
@@ -418,9 +416,9 @@ class Daemon:
         words = line.split()
         name, rest = (words[0], words[1:]) if words else ("", [])
         handler = COMMANDS.get(name)
-        if handler is None or (name == "get_server_status" and self.style < 550):
+        if handler is None or self.style < SINCE.get(name, 0):
             return f'Unknown command "{line.strip()}"\n'
-        if name.startswith("set_") and self.style >= 550 and uid not in (0, self.owner):
+        if name.startswith(("set_", "sm_")) and self.style >= 550 and uid not in (0, self.owner):
             return PRIVILEGE_550.format(uid=uid) + "\n"
         try:
             return handler(self, rest, uid)
@@ -515,6 +513,18 @@ class Daemon:
         self.priority = int(rest[0])
         return ""
 
+    def sm_partition(self, rest: list[str], uid: int) -> str:
+        return self.partitions.command(rest, self._partitions_in_use())
+
+    def lspart(self, rest: list[str], uid: int) -> str:
+        return self.partitions.lspart(self._partitions_in_use())
+
+    def device_query(self, rest: list[str], uid: int) -> str:
+        return self.partitions.device_query(rest)
+
+    def _partitions_in_use(self) -> set[str]:
+        return {name for server in self.servers.values() for name in server.partitions.values()}
+
     def start_server(self, rest: list[str], uid: int) -> str:
         if len(rest) < 2 or rest[0] != "-uid" or not rest[1].isdecimal():
             return "A user id (UID) is required to start a new server\n"
@@ -587,30 +597,19 @@ COMMANDS = {
     "set_device_pinned_mem_limit": Daemon.set_memory,
     "get_default_client_priority": Daemon.get_priority,
     "set_default_client_priority": Daemon.set_priority,
+    "sm_partition": Daemon.sm_partition,
+    "lspart": Daemon.lspart,
+    "device_query": Daemon.device_query,
     "start_server": Daemon.start_server,
     "shutdown_server": Daemon.shutdown_server,
     "terminate_client": Daemon.terminate_client,
     "quit": Daemon.quit,
 }
-
-
-def first(words: list[str]) -> str:
-    return words[0] if words else ""
-
-
-def send(line: _socket.socket, text: bytes) -> None:
-    """Send to a process that may be gone or may not read."""
-    try:
-        line.send(text, _socket.MSG_NOSIGNAL | _socket.MSG_DONTWAIT)
-    except OSError:
-        pass
-
-
-def remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
+SINCE = {
+    "get_server_status": 550, "sm_partition": STATIC_PARTITIONS, "lspart": STATIC_PARTITIONS,
+    "device_query": STATIC_PARTITIONS,
+}  # fmt: skip
+"""Commands that older drivers do not know."""
 
 
 def find_program(name: str) -> str:
@@ -660,7 +659,7 @@ def open_logs(folder: str) -> int | None:
         return None
 
 
-def start(pipe: str, foreground: bool) -> int:
+def start(pipe: str, foreground: bool, is_static: bool = False) -> int:
     if "start" in (fault("mps_hang") or "").split():
         time.sleep(3600)
     log = open_logs(os.environ.get("CUDA_MPS_LOG_DIRECTORY", "/var/log/nvidia-mps"))
@@ -676,7 +675,7 @@ def start(pipe: str, foreground: bool) -> int:
         os.umask(umask)
     sys.stdout.flush()
     if foreground:
-        return become_daemon(pipe, log, lock, umask, None)
+        return become_daemon(pipe, log, lock, umask, None, is_static)
     reading, writing = os.pipe()
     if os.fork():
         os.close(writing)
@@ -688,10 +687,10 @@ def start(pipe: str, foreground: bool) -> int:
     nothing = os.open(os.devnull, os.O_RDWR)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
-    os._exit(become_daemon(pipe, log, lock, umask, writing))
+    os._exit(become_daemon(pipe, log, lock, umask, writing, is_static))
 
 
-def become_daemon(pipe: str, log: int | None, lock: int, umask: int, parent: int | None) -> int:
+def become_daemon(pipe: str, log: int | None, lock: int, umask: int, parent: int | None, is_static: bool) -> int:
     """Take the lock, report the start to the parent, and serve until quit."""
 
     def tell(code: int, text: str = "") -> int:
@@ -708,8 +707,10 @@ def become_daemon(pipe: str, log: int | None, lock: int, umask: int, parent: int
         return tell(1, "An instance of this daemon is already running\n")
     if fault("mps_stubborn") is not None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    daemon = Daemon(pipe, log)
+    daemon = Daemon(pipe, log, is_static)
     daemon.log(f"SIMULATED control daemon, in the manner of driver {daemon.style}")
+    if daemon.style >= STATIC_PARTITIONS:
+        daemon.log(f"Static partitioning mode {'enabled' if is_static else 'disabled'}")
     daemon.read_environment()
     if not daemon.listen(umask):
         return tell(1)

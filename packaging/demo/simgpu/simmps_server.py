@@ -10,7 +10,7 @@ import signal
 import time
 
 from simgpu import Context, SimulationError
-from simmps import LINK_FD, fault, in_fault, log_line, send
+from simmps_common import LINK_FD, PARTITIONED_FAULTS, driver, fault, in_fault, log_line, send
 
 SERVER_MEMORY_BYTES = 32 << 20
 """Memory that a server holds on each GPU: a simulated figure above 0. A real one has not been measured."""
@@ -24,8 +24,10 @@ class Server:
         self.log_file = log
         self.clients: dict[int, tuple[int, _socket.socket]] = {}
         """File descriptor -> (PID, connection)."""
+        self.partitions: dict[int, str] = {}
+        """File descriptor -> the client's static partition, where a fault stays in its partition."""
         self.faulty: set[int] = set()
-        """Clients ended by a fault that are still there. No new client is accepted until they are gone."""
+        """Clients ended by a fault that are still there. No new client of theirs is accepted until they are gone."""
         self.gpus: list[str] = []
 
     def log(self, text: str) -> None:
@@ -51,6 +53,17 @@ class Server:
                 self.log("Fatal exception in a client; all clients fail")
                 for fd in list(self.clients):
                     self._drop(fd, "CUDA_ERROR_LAUNCH_FAILED")
+            self._end_partitions()
+
+    def _end_partitions(self) -> None:
+        """End the clients of the partitions that the fault file names."""
+        if not self.partitions:
+            return
+        named = (fault("mps_fault") or "").split()
+        for fd, partition in list(self.partitions.items()):
+            if partition in named:
+                self.log(f"Fatal exception in partition {partition}; its clients fail")
+                self._drop(fd, "CUDA_ERROR_LAUNCH_FAILED")
 
     def _hear_client(self, fd: int) -> None:
         """Read a client's message: it reports a fault that it committed; anything else is its end."""
@@ -64,24 +77,27 @@ class Server:
             self._drop(fd)
 
     def _spread_fault(self, culprit: int) -> None:
-        """End all clients after the fault of one, that one first (NVIDIA's manual of MPS, "Error Containment")."""
+        """End all clients after the fault of one, that one first (NVIDIA's manual of MPS, "Error Containment"); with
+        static partitions, from driver 610 on, those of its partition."""
+        where = self.partitions.get(culprit)
         self.log(f"Fatal exception in client {self.clients[culprit][0]}; all clients fail")
-        self.faulty = set(self.clients)
-        self.say("FAULT")
-        for fd, (_, line) in self.clients.items():
-            if fd != culprit:
-                send(line, b"SIMGPU_ERROR CUDA_ERROR_LAUNCH_FAILED\n")
+        hit = {fd for fd in self.clients if where is None or self.partitions.get(fd) == where}
+        self.faulty |= hit
+        self.say(f"FAULT {where or ''}")
+        for fd in hit - {culprit}:
+            send(self.clients[fd][1], b"SIMGPU_ERROR CUDA_ERROR_LAUNCH_FAILED\n")
 
     def _drop(self, fd: int, error: str | None = None) -> None:
         pid, line = self.clients.pop(fd)
         if error is not None:
             send(line, f"SIMGPU_ERROR {error}\n".encode())
         line.close()
+        where = self.partitions.pop(fd, None)
         self.say(f"GONE {pid}")
         if fd in self.faulty:
             self.faulty.discard(fd)
-            if not self.faulty:
-                self.say("CLEAR")
+            if not any(self.partitions.get(other) == where for other in self.faulty):
+                self.say(f"CLEAR {where or ''}")
 
     def _hear_daemon(self) -> bool:
         """Read the daemon's messages; return True if the server has to end."""
@@ -100,7 +116,12 @@ class Server:
             fds = array.array("i", rights[0][2][:size])
             line = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fds[0])
             self.clients[fds[0]] = int(words[1]), line
-            if self.faulty:  # the daemon did not know of the fault yet
+            values = dict(word.split("=", 1) for word in words[2].split() if "=" in word)
+            where = values.get("partition") if driver().release >= PARTITIONED_FAULTS else None
+            is_late = any(self.partitions.get(fd) == where for fd in self.faulty)
+            if where is not None:
+                self.partitions[fds[0]] = where
+            if is_late:  # the daemon did not know of the fault yet
                 self._drop(fds[0], "CUDA_ERROR_MPS_SERVER_NOT_READY")
             else:
                 send(line, words[2].encode())

@@ -17,6 +17,8 @@
  *       bus=DOMAIN:BUS:DEV.F  PCI address, hexadecimal                   00000000:<index + 1>:00.0
  *       minor=N               number of /dev/nvidiaN                     index
  *       cc=MAJOR.MINOR        compute capability; GPM from 9.0           9.0
+ *       sms=N                 multiprocessors                            by cc
+ *       chunks=N              chunks for static partitions of MPS        by cc and sms
  *       accounting=WORD       accounting mode: 0, 1, none (not           0
  *                             supported)
  *       compute_mode=N        0 default, 2 prohibited, 3 exclusive       0
