@@ -50,6 +50,7 @@
 #define SS_LOADED_FILE "loaded"
 #define SS_UNSHARED_FOLDER "unshared"
 #define SS_USAGE_FOLDER "usage"
+#define SS_GPU_JOBS_FOLDER "gpu-jobs"
 #define SS_SLOTS_FOLDER "slots"
 #define SS_SLOTS_LOCK "lock"
 #define SS_SLOT_USED "used"
@@ -66,6 +67,8 @@
 /* the hooks' helper */
 #define SS_LISTING_SETTING "exclusive_user_nodes"
 #define SS_USAGE_SETTING "usage_record"
+#define SS_JOB_MAPPING_SETTING "job_mapping_folder"
+#define SS_GPUSTAT_SETTING "gpustat_folder"
 #define SS_HELPER_FOLDER "/run/slurm-share.hooks"
 #define SS_HELPER_SOCKET "socket"
 #define SS_HELPER_LOCK "lock"

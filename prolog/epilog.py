@@ -10,6 +10,9 @@ import time
 from slurm_share.core import names
 from slurm_share.share import hook
 
+NOTES = (names.UNSHARED_FOLDER, names.USAGE_FOLDER, names.GPU_JOBS_FOLDER)
+"""The folders in which the Prolog notes a job that has no folder of ours."""
+
 
 def main() -> int:
     """Run the Epilog of a job. A job without a folder of ours costs one file check."""
@@ -18,9 +21,7 @@ def main() -> int:
     if os.path.lexists(f"{names.STATE_ROOT}/{names.JOBS_FOLDER}/{job}"):
         return hook.run("epilog", work)
     # A Prolog that runs with a step gets the option from srun. The Epilog gets it from the controller, if at all.
-    has_note = any(
-        os.path.lexists(f"{names.STATE_ROOT}/{folder}/{job}") for folder in (names.UNSHARED_FOLDER, names.USAGE_FOLDER)
-    )
+    has_note = any(os.path.lexists(f"{names.STATE_ROOT}/{folder}/{job}") for folder in NOTES)
     if has_note or names.HOOK_VARIABLE in os.environ or hook.site_may_list_nodes():
         return hook.run("epilog", watch_only)
     return names.EXIT_OK
@@ -29,6 +30,7 @@ def main() -> int:
 def work() -> bool:
     """Clean up after a job with a folder here, whatever the present mode is. Return False if the node is unwell."""
     _forget_unshared()
+    _tell_exporters()
     settings = hook.load_settings_or_defaults("epilog")
     from slurm_share.core.paths import Paths
     from slurm_share.share import drain, release
@@ -69,11 +71,28 @@ def _forget_unshared() -> None:
             pass  # there is no note
 
 
+def _tell_exporters() -> None:
+    """Remove the job from the files about GPUs that exporters read, if it is in them. Never raises."""
+    job = os.environ.get("SLURM_JOB_ID", "")
+    if not (job.isascii() and job.isdecimal() and len(job) <= 10):
+        return
+    if not os.path.lexists(f"{names.STATE_ROOT}/{names.GPU_JOBS_FOLDER}/{job}"):
+        return
+    try:
+        from slurm_share.core.paths import Paths
+        from slurm_share.usage import gpu_jobs
+
+        gpu_jobs.end(int(job), Paths().root, lambda text: hook.report("epilog", text))
+    except Exception as error:  # noqa: BLE001  (what exporters read must not fail a job)
+        hook.report("epilog", f"{hook.explain(error)}: exporters are not told that job {job} has ended")
+
+
 def watch_only() -> bool:
     """Log what would have been done for a job without a folder here, if the site observes."""
     from slurm_share.core.errors import ConfigError
 
     _forget_unshared()
+    _tell_exporters()
     _note_end()
     try:
         settings = hook.load_settings()

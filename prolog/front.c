@@ -84,8 +84,11 @@ static bool site_has_work(bool has_gpus) {
 	close(fd);
 	if (size <= 0)
 		return false;
-	return memmem(config, (size_t)size, SS_LISTING_SETTING, strlen(SS_LISTING_SETTING)) != NULL ||
-	       (has_gpus && memmem(config, (size_t)size, SS_USAGE_SETTING, strlen(SS_USAGE_SETTING)) != NULL);
+	static const char *const of_gpus[] = {SS_USAGE_SETTING, SS_JOB_MAPPING_SETTING, SS_GPUSTAT_SETTING};
+	bool found = memmem(config, (size_t)size, SS_LISTING_SETTING, strlen(SS_LISTING_SETTING)) != NULL;
+	for (size_t number = 0; has_gpus && !found && number < sizeof of_gpus / sizeof of_gpus[0]; number++)
+		found = memmem(config, (size_t)size, of_gpus[number], strlen(of_gpus[number])) != NULL;
+	return found;
 }
 
 static bool has_of_job(const char *folder) {
@@ -98,7 +101,8 @@ static bool has_of_job(const char *folder) {
 
 static bool has_work(void) {
 	bool is_epilog = strcmp(HOOK, "epilog") == 0;
-	bool knows_jobs = is_epilog ? has_of_job(SS_JOBS_FOLDER) || has_of_job(SS_UNSHARED_FOLDER) || has_of_job(SS_USAGE_FOLDER)
+	bool knows_jobs = is_epilog ? has_of_job(SS_JOBS_FOLDER) || has_of_job(SS_UNSHARED_FOLDER) ||
+						 has_of_job(SS_USAGE_FOLDER) || has_of_job(SS_GPU_JOBS_FOLDER)
 				    : has_entries(STATE_ROOT "/" SS_JOBS_FOLDER);
 	return knows_jobs || getenv(SS_HOOK_VARIABLE) != NULL || site_has_work(!is_epilog && getenv("SLURM_JOB_GPUS") != NULL);
 }

@@ -8,6 +8,8 @@ import time
 from slurm_share.core import names
 from slurm_share.share import hook
 
+TELL_S = 3.0
+"""The most time for telling exporters who has a GPU: reading the driver, and writing a few files."""
 TYPE_CHECKING = False  # as in hook.py
 if TYPE_CHECKING:
     from slurm_share.core.paths import Paths
@@ -78,8 +80,15 @@ def _refuse(error: Exception) -> None:
 
 
 def record_only() -> bool:
-    """Note the counters of an ordinary job's GPUs. Its time is the driver's and that of the site's file; the rest of an
-    ordinary job's Prolog is not needed. Always returns True."""
+    """Note the counters of an ordinary job's GPUs, and tell exporters about them. The rest of an ordinary job's Prolog
+    is not needed. Always returns True."""
+    _note_ordinary()
+    _tell_exporters(names.EXIT_OK)
+    return True
+
+
+def _note_ordinary() -> None:
+    """Note the counters of an ordinary job's GPUs. Its time is the driver's and that of the site's file."""
     from slurm_share.core.errors import SlurmShareError
     from slurm_share.core.paths import Paths
     from slurm_share.share import job_note
@@ -90,10 +99,41 @@ def record_only() -> bool:
             job_note.begin_ordinary(os.environ, Paths(), settings)
     except SlurmShareError as error:
         hook.report("prolog", f"{error}: what the job uses of its GPUs is not recorded")
-    return True
+
+
+def _tell_exporters(code: int) -> None:
+    """Write which job has which GPU into the files that exporters read, if the site wants it. Never raises; a driver or
+    file system that hangs ends this process with the exit code of the decision."""
+    if not hook.site_may_tell_exporters():
+        return
+    cancel_watch = hook.watch("prolog", TELL_S, lambda _: code)
+    try:
+        from slurm_share.core.paths import Paths
+        from slurm_share.share import job_note
+
+        settings = hook.site_settings()
+        if settings.mode != "off" and (settings.job_mapping_folder or settings.gpustat_folder):
+            job_note.tell_exporters(os.environ, Paths(), settings)
+    except Exception as error:  # noqa: BLE001  (what exporters read must not fail a job)
+        hook.report("prolog", f"{hook.explain(error)}: exporters are not told who has its GPUs")
+    finally:
+        cancel_watch()
 
 
 def work() -> bool:
+    """Decide about the job, then tell exporters who has its GPUs. Return False if the node is unwell."""
+    is_well = False
+    try:
+        is_well = _decide()
+        return is_well
+    except Exception:
+        is_well = True  # the caller logs it and answers that the node is well
+        raise
+    finally:
+        _tell_exporters(names.EXIT_OK if is_well else names.EXIT_NODE_UNWELL)
+
+
+def _decide() -> bool:
     """Admit, observe or ignore the job, depending on the mode. Return False if the node is unwell.
 
     Imports modules only when the mode needs them.
@@ -121,12 +161,12 @@ def work() -> bool:
                 from slurm_share.share import observe
 
                 observe.arrival(os.environ, paths, settings, time.clock_gettime(time.CLOCK_BOOTTIME))
-                record_only()
+                _note_ordinary()
                 return True
             shares = names.HOOK_VARIABLE in os.environ
             is_well = _admit(paths, settings, shares=shares)
             if not shares and hook.site_may_record_gpus():
-                record_only()
+                _note_ordinary()
             return is_well
         finally:
             cancel_watch()

@@ -39,7 +39,8 @@ _RANGES = {
 }
 _PATHS = ("log_file", "mps_control", "agent_socket", "agent_token_file", "prometheus_token_file", "archive_folder",
           "estimate_history", "mode_file", "agent_tls_certificate", "agent_tls_key", "agent_tls_client_ca", "agents_ca",
-          "agents_certificate", "agents_key", "agent_textfile", "prometheus_ca", "usage_folder")  # fmt: skip
+          "agents_certificate", "agents_key", "agent_textfile", "prometheus_ca", "usage_folder",
+          "job_mapping_folder", "gpustat_folder")  # fmt: skip
 
 REMOTE_NODE = "NODE"
 """Placeholder for the node's name in `remote_command`."""

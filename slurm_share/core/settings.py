@@ -168,6 +168,14 @@ class Settings(Struct, frozen=True):
     """True: the Prolog turns on the driver's accounting mode, which keeps time and largest memory of each process on a
     GPU after its end. It stays on: to turn it off would delete the figures of other jobs."""
 
+    job_mapping_folder: str = ""
+    """The folder of dcgm-exporter's --hpc-job-mapping-dir, such as /run/dcgm-job-map. Prolog and Epilog keep a file in
+    it for each GPU or MIG instance that a job has, with the number of each job in a line; the folder is root's. Empty:
+    none."""
+
+    gpustat_folder: str = ""
+    """The same for the exporter of jobstats, which reads /run/gpustat: a line is `JOB UID`. Empty: none."""
+
     energy_tres: bool = False
     """True: the energy of a job's GPUs is written into its AllocTRES (`energy=J`) after its end, unless Slurm's own
     acct_gather_energy plugin has written one. Needs Slurm 25.11."""

@@ -204,6 +204,13 @@ def load_settings(*, decides: bool = True) -> Settings:
     return _settings
 
 
+def site_settings() -> Settings:
+    """Return the node's own settings for this job's partition. Raises ConfigError if the site's file is wrong."""
+    from slurm_share.core import config
+
+    return config.load().of(os.environ.get("SLURM_JOB_PARTITION"))
+
+
 def read_verdict() -> JobVerdict | None:
     """Return the controller's verdict on this hook's job; None: there is none."""
     from slurm_share.share.rules import verdict
@@ -266,12 +273,18 @@ def site_may_list_nodes() -> bool:
 
 
 def site_may_record_gpus() -> bool:
-    """Return whether this hook's job has GPUs, and the site's file contains the name of the setting for recording their
-    use."""
-    return "SLURM_JOB_GPUS" in os.environ and _site_mentions(names.USAGE_SETTING)
+    """Return whether this hook's job has GPUs, and the site's file contains the name of a setting for recording their
+    use, or for telling exporters who has them."""
+    settings = (names.USAGE_SETTING, names.JOB_MAPPING_SETTING, names.GPUSTAT_SETTING)
+    return "SLURM_JOB_GPUS" in os.environ and _site_mentions(*settings)
 
 
-def _site_mentions(setting: str) -> bool:
+def site_may_tell_exporters() -> bool:
+    """Return whether the site's file contains the name of a setting for telling exporters who has a GPU."""
+    return _site_mentions(names.JOB_MAPPING_SETTING, names.GPUSTAT_SETTING)
+
+
+def _site_mentions(*settings: str) -> bool:
     from slurm_share.core.names import CONFIG_FILE
 
     try:
@@ -279,7 +292,8 @@ def _site_mentions(setting: str) -> bool:
     except OSError:
         return False
     try:
-        return setting.encode() in os.read(fd, 1 << 20)
+        text = os.read(fd, 1 << 20)
+        return any(setting.encode() in text for setting in settings)
     except OSError:
         return False
     finally:

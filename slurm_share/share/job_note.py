@@ -1,4 +1,4 @@
-"""Note the GPUs of a job that begins, for the record of what it uses (usage/note.py)."""
+"""Note the GPUs of a job that begins: for the record of what it uses (usage/note.py), and for exporters."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ..node.gpus import driver as nvml
 from ..node.records import Gpu
 from ..slurm import hook_env
 from ..slurm.records import JobContext
-from ..usage import note
-from . import hook, option
+from ..usage import gpu_jobs, note
+from . import hook, ledger_file, option
 from .records import Plan
 from .rules import granted
 
@@ -43,6 +43,35 @@ def begin_ordinary(environ: Mapping[str, str], paths: Paths, settings: Settings)
         return
     gpus = tuple(_noted(gpu, None) for gpu in found if gpu.problem is None)
     _begin(_note(job, gpus, is_part=True), paths, settings)
+
+
+def tell_exporters(environ: Mapping[str, str], paths: Paths, settings: Settings) -> None:
+    """Write that the job in `environ` has its GPUs, for the exporters that the site names (usage/gpu_jobs.py).
+
+    A plan has all GPUs of its job; slurmd tells those of one type only. Raises HookEnvError for an environment that is
+    not slurmd's, StateError for a damaged plan.
+    """
+    job = hook_env.read(environ, option.parse)
+    if not job.granted:
+        return
+    plan = ledger_file.read_plan(paths, job.job_id)
+    if isinstance(plan, Plan):
+        gpus = plan.gpus
+    else:
+        try:
+            gpus, _ = granted.granted_gpus(job.granted, hook.ask_driver(nvml.read_driver).gpus)
+        except DriverError as error:
+            hook.report(WHO, f"job {job.job_id}: {error}: exporters are not told who has its GPUs")
+            return
+    gpu_jobs.begin(
+        job.job_id,
+        job.uid,
+        gpus,
+        (settings.job_mapping_folder, settings.gpustat_folder),
+        paths.root,
+        ledger_file.read_boot_id(),
+        lambda text: hook.report(WHO, text),
+    )
 
 
 def _note(

@@ -6,7 +6,7 @@ from ..core.lazy import exports
 
 TYPE_CHECKING = False  # as mypy knows it
 if TYPE_CHECKING:
-    from . import comment, files, note
+    from . import comment, files, gpu_jobs, note
     from .records import (
         POINTS,
         VERSION,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 __getattr__, __all__ = exports(
     __name__,
-    modules=("comment", "files", "note", "rules.counted", "rules.energy"),
+    modules=("comment", "files", "gpu_jobs", "note", "rules.counted", "rules.energy"),
     names={
         "records": [
             *("POINTS", "VERSION", "EnergyRule", "EnergyUse", "GpuEnergy", "GpuSeries", "GpuUse", "JobUse", "Source"),

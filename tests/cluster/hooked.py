@@ -308,6 +308,8 @@ class Node:
             "no-mps",
             "usage",
             "usage/*",
+            "gpu-jobs",
+            "gpu-jobs/.lock",
         )
         others = " ".join(f"! -path ./{path}" for path in known)
         script = f"""{MPS}

@@ -368,3 +368,26 @@ def test_a_partition_may_have_a_mode_of_its_own(cluster: Cluster, n2: Node) -> N
     assert "slot none" in output_of(cluster, observed)
     assert "at most 3 tasks (max_share)" in output_of(cluster, many)
     assert (status["mode"], status["partition_modes"]) == ("observe", {"gpu": "on"})
+
+
+def test_exporters_find_the_jobs_of_each_gpu_until_their_epilog(cluster: Cluster, n2: Node) -> None:
+    """Two parts of a GPU, and an ordinary job on another one; the slurmd of a real cluster runs the hooks."""
+
+    def read(folder: str) -> dict[str, str]:
+        return dict(line.split(":", 1) for line in n2.run("grep", "-r", "", folder).stdout.splitlines())
+
+    with configured(cluster, 'job_mapping_folder = "/run/dcgm-job-map"', 'gpustat_folder = "/run/gpustat"'):
+        shared = start(cluster, *ONE_GPU)
+        ordinary = start(cluster, "--gres=gpu:1")
+        uid = int(cluster.exec("n2", ["id", "-u", "alice"]).stdout)
+        of_gpus = read("/run/dcgm-job-map")
+        assert set(of_gpus.values()) == {str(shared), str(ordinary)}
+        indices = {of_gpus[file]: file.rsplit("/", 1)[1] for file in of_gpus}
+        said = read("/run/gpustat")
+        for job in (shared, ordinary):
+            index = indices[str(job)]
+            assert said[f"/run/gpustat/{index}"] == said[f"/run/gpustat/{n2.uuid(int(index))}"] == f"{job} {uid}"
+        end(cluster, shared)
+        until(lambda: set(read("/run/dcgm-job-map").values()) == {str(ordinary)}, "the shared job's line gone")
+        end(cluster, ordinary)
+        until(lambda: read("/run/dcgm-job-map") == read("/run/gpustat") == {}, "all lines gone")

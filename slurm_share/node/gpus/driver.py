@@ -313,6 +313,17 @@ def set_compute_mode(uuid: str, mode: int) -> None:
         raise DriverError("nvmlDeviceSetComputeMode", f"{uuid} is in mode {found} and not in {mode}")
 
 
+def read_instance_id(uuid: str) -> int:
+    """Return the driver's id of the GPU instance that a MIG instance belongs to. Raises DriverError."""
+
+    def act(session: _Session, handle: Any) -> int:
+        found = ctypes.c_uint()
+        session.ask("nvmlDeviceGetGpuInstanceId", handle, ctypes.byref(found))
+        return found.value
+
+    return _with_gpu(uuid, act)
+
+
 def _compute_mode(session: _Session, handle: Any) -> int:
     found = ctypes.c_int()
     session.ask("nvmlDeviceGetComputeMode", handle, ctypes.byref(found))
