@@ -44,14 +44,15 @@ def offers_of(
     client_limit: int = MPS_CLIENTS_MIN,
     why_not: str | None = None,
     is_missing: bool = False,
+    driver: str | None = None,
 ) -> tuple[Limits, ...]:
-    """Return the limits of the backends that may serve a share, with the given limits for MPS."""
+    """Return the limits of the backends that may serve a share, with the given limits for MPS. driver: its version."""
     required_by = "mps_required" if settings is not None and settings.mps_required else ""
     return tuple(
         replace(one, client_limit=client_limit, why_not=why_not, is_missing=is_missing, required_by=required_by)
         if one.backend == BACKEND_MPS
         else one
-        for one in (backend.limits(None) for backend in registry.wanted(share))
+        for one in (backend.limits(driver) for backend in registry.wanted(share))
     )
 
 

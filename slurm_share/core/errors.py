@@ -148,6 +148,10 @@ class MpsServerError(MpsError):
     """The daemon has no server that accepts clients."""
 
 
+class MpsPartitionError(MpsError):
+    """The daemon does not have the static partitions that are wanted, or has some and none are."""
+
+
 class CommandError(SlurmShareError):
     """A program that could not be started, failed, or took too long."""
 

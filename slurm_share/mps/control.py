@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from msgspec.structs import replace
@@ -122,6 +122,15 @@ def ask(place: MpsPlace, command: str, deadline: Deadline) -> str:
     text = _converse(place, f"{command}\n{LAST_COMMAND}\n", deadline, _answers_before_the_last)
     refuse(place, command, text)
     return text
+
+
+def ask_for_all(place: MpsPlace, commands: Sequence[str], deadline: Deadline) -> str:
+    """Return the daemon's answers to several commands, which may be incomplete: they are sent once, whether or not an
+    answer comes, since a command that was carried out must not be sent again. The caller finds out what they did.
+
+    Raises MpsGoneError, MpsSilentError, MpsMissingError.
+    """
+    return _converse(place, "".join(f"{command}\n" for command in commands), deadline, lambda text: text)
 
 
 def tell_quit(place: MpsPlace, deadline: Deadline) -> None:

@@ -26,6 +26,7 @@ from ..core.errors import (
     MpsError,
     MpsForeignError,
     MpsGoneError,
+    MpsPartitionError,
     MpsRefusedError,
     MpsServerError,
     MpsSilentError,
@@ -37,6 +38,7 @@ from . import cgroups, control, folders, processes
 from .control import ask
 from .records import (
     MPS_NAME,
+    EqualPartitions,
     MpsFailed,
     MpsHealth,
     MpsPlace,
@@ -99,8 +101,11 @@ def start(place: MpsPlace, deadline: Deadline, *, replace: bool = False) -> MpsS
     replace: no job uses the daemon, so replace one that is silent or in FAULT with clients. Otherwise that is an error,
     since work may depend on it.
 
+    A daemon with static partitions serves only clients that have one, and one without them serves no such client. So a
+    daemon of the other kind, or with other partitions, is replaced if no job uses it.
+
     Raises MpsMissingError (this node has no MPS), MpsFolderError, MpsForeignError, MpsServerError, MpsSilentError,
-    MpsRefusedError, after undoing what was begun.
+    MpsRefusedError, MpsPartitionError, after undoing what was begun.
     """
     began = time.monotonic()
     control.check_pipe(place.pipe)
@@ -110,14 +115,22 @@ def start(place: MpsPlace, deadline: Deadline, *, replace: bool = False) -> MpsS
         health = control.read_health(place, deadline.at_most(HEALTH_S) if replace else deadline)
         notes = [f"{name} was too large and was emptied" for name in folders.bound_logs(place)]
         joined = health.condition in ("fine", "no server")
+        found: EqualPartitions | None = None
+        if joined:
+            try:
+                found = _joined_partitions(place, health, deadline)
+            except MpsPartitionError:
+                if not replace:
+                    raise
+                joined = False
         if joined:
             servers = health.servers if health.condition == "fine" else _ready_server(place, deadline)
             daemon = health.daemon
         else:
             notes += _make_room(place, health, replace, deadline)
-            daemon, servers = _start_or_undo(place, notes, deadline)
+            daemon, servers, found = _start_or_undo(place, notes, deadline)
     assert daemon is not None, "a daemon that answered has a process"
-    return MpsStarted(place, daemon, servers, joined, time.monotonic() - began, tuple(notes))
+    return MpsStarted(place, daemon, servers, joined, time.monotonic() - began, tuple(notes), found)
 
 
 def start_many(
@@ -130,7 +143,7 @@ def start_many(
 
 def _start_or_undo(
     place: MpsPlace, notes: list[str], deadline: Deadline
-) -> tuple[ProcessIdentity, tuple[MpsServer, ...]]:
+) -> tuple[ProcessIdentity, tuple[MpsServer, ...], EqualPartitions | None]:
     try:
         folders.make(place)
         group = _group(place)
@@ -141,7 +154,8 @@ def _start_or_undo(
             notes += _what_does_not_hold(daemon, group)
         _raise_nofile(daemon, notes)
         _share_oom_fate(daemon)
-        return daemon, _ready_server(place, deadline)
+        found = _partitions(place, deadline) if place.partitions else None
+        return daemon, _ready_server(place, deadline), found
     except BaseException:
         undo = Deadline.after(UNDO_S)
         if not _end_whole(place, undo).left:
@@ -149,10 +163,30 @@ def _start_or_undo(
         raise
 
 
+def _joined_partitions(place: MpsPlace, health: MpsHealth, deadline: Deadline) -> EqualPartitions | None:
+    """Return the partitions of a running daemon; create them again if its server was restarted without them; None: it
+    is to have none. Raises MpsPartitionError if the daemon is of the other kind, or divides the GPU otherwise."""
+    assert health.daemon is not None, "a daemon that answered has a process"
+    is_static = processes.is_static(health.daemon.pid)
+    if is_static is None or is_static == bool(place.partitions):
+        return _partitions(place, deadline) if place.partitions else None
+    if is_static:
+        why = "its daemon, which your other jobs there use, serves only tasks with a static partition (sm=static)"
+    else:
+        why = "its daemon, which your other jobs there use, was started without static partitions"
+    raise MpsPartitionError(place.pipe, why)
+
+
+def _partitions(place: MpsPlace, deadline: Deadline) -> EqualPartitions:
+    from . import partitions  # few shares need it
+
+    return partitions.ensure(place, deadline)
+
+
 def _start_daemon(place: MpsPlace, notes: list[str], deadline: Deadline) -> ProcessIdentity:
     try:
         finished = process.exchange(
-            [place.program, "-d"],
+            [place.program, "-d", *((processes.STATIC_OPTION,) if place.partitions else ())],
             timeout_s=deadline.left(),
             env=control.environment(place),
             owner=place.owner,

@@ -29,6 +29,8 @@ DEFAULT_PIPE_V3_ROOT = "/run/nvidia-mps"
 PIPE_VARIABLE = b"CUDA_MPS_PIPE_DIRECTORY"
 PROTOCOL_VARIABLE = b"CUDA_MPS_PROTOCOL_VERSION"
 CONTROL_PROGRAM = "nvidia-cuda-mps-control"
+STATIC_OPTION = "-S"
+"""The option with which a daemon gives each client a static partition of the GPU (driver 590)."""
 
 _PROGRAMS: dict[str, MpsRole] = {CONTROL_PROGRAM: "daemon", "nvidia-cuda-mps-server": "server"}
 _ENVIRONMENT_LIMIT_BYTES = 256 * 1024
@@ -100,6 +102,23 @@ def likely_server(daemon: ProcessIdentity, proc: str = "/proc") -> int | None:
     except OSError:
         return None
     return found.pop() if len(found) == 1 else None
+
+
+def is_static(pid: int, proc: str = "/proc") -> bool | None:
+    """Return whether a daemon was started with STATIC_OPTION; None: it has ended."""
+    try:
+        with open(f"{proc}/{pid}/cmdline", "rb") as file:
+            return parse_static(file.read(4096).split(b"\0"))
+    except OSError:
+        return None
+
+
+def parse_static(argv: list[bytes]) -> bool:
+    """Return whether the command line of a daemon has STATIC_OPTION, in its short or long form."""
+    return any(
+        argument == b"--static-partitioning" or (argument[:1] == b"-" and argument[1:2] != b"-" and b"S" in argument)
+        for argument in argv
+    )
 
 
 def read_processes(proc: str = "/proc", uids: Collection[int] | None = None) -> tuple[MpsProcess, ...]:

@@ -30,6 +30,9 @@ class MpsPlace(Struct, frozen=True):
     """Further variables for the daemon, such as LD_LIBRARY_PATH if libcuda is not on the linker's path."""
     group: DaemonGroup | None = None
     """The cgroup in which root starts the daemon; None: the caller's own."""
+    partitions: int = 0
+    """The number of equal static partitions that the daemon is to have, one for each client; 0: it has none, and its
+    clients share all multiprocessors (SM)."""
 
     @property
     def logs(self) -> str:
@@ -43,6 +46,53 @@ class MpsServer(Struct, frozen=True):
     pid: int
     status: str | None
     """INITIALIZING, ACTIVE or FAULT; None: the release cannot report it (535 and older)."""
+
+
+class Partition(Struct, frozen=True):
+    """One static partition of a GPU's SM."""
+
+    id: str
+    """The daemon's name for it. A client names it as GPU-UUID/ID."""
+    chunks: int
+    sm_count: int
+    has_clients: bool | None = None
+    """None: the control program does not tell."""
+
+
+class PartitionTable(Struct, frozen=True):
+    """The static partitions of a GPU, by id, and the part of the GPU that is in none."""
+
+    free_chunks: int
+    free_sms: int
+    """The SM in no partition, also those that fill no chunk."""
+    partitions: tuple[Partition, ...] = ()
+
+    @property
+    def total_chunks(self) -> int:
+        return self.free_chunks + sum(one.chunks for one in self.partitions)
+
+    @property
+    def total_sms(self) -> int:
+        return self.free_sms + sum(one.sm_count for one in self.partitions)
+
+
+class GpuChunks(Struct, frozen=True):
+    """The chunks in which a driver divides the SM of a GPU into static partitions."""
+
+    gpu: str
+    total_chunks: int
+    chunk_sms: int
+    total_sms: int
+
+
+class EqualPartitions(Struct, frozen=True):
+    """The equal static partitions of a daemon's GPU."""
+
+    names: tuple[str, ...]
+    """The value of CUDA_MPS_SM_PARTITION for each; in the same order for each job that joins the daemon."""
+    sm_count: int
+    """The SM of each."""
+    of: GpuChunks
 
 
 MpsCondition = Literal["fine", "no server", "fault", "silent", "stopped", "foreign", "dead"]
@@ -92,6 +142,8 @@ class MpsStarted(Struct, frozen=True):
     """Whether it ran already."""
     seconds: float
     notes: tuple[str, ...] = ()
+    partitions: EqualPartitions | None = None
+    """None: it has no static partitions."""
 
 
 class MpsFailed(Struct, frozen=True):

@@ -31,6 +31,8 @@ class Gpu(Struct, frozen=True):
     """True: unified memory. The GPU has none of its own, and `memory_total_mib` is the node's MemTotal."""
     problem: str | None = None
     """Why the driver does not answer for this GPU, such as: GPU is lost. Then only its index is known."""
+    compute_capability: tuple[int, int] | None = None
+    """(8, 0) of an A100, as in CUDA's tables; None: the driver does not tell, or a plan does not hold it."""
 
 
 class Driver(Struct, frozen=True):

@@ -499,7 +499,8 @@ def prepare(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, 
         ledger = hook.read_ledger(paths, WHO)
     in_use = frozenset(gpu.uuid for gpu in grant.gpus if reconcile.is_in_use(ledger, gpu.uuid, except_job=job.job_id))
     host = Host(paths=paths, settings=settings)
-    prepared = backend.prepare(host, Owner(job.uid, job.gid), grant.gpus, in_use, deadline)
+    owner = Owner(job.uid, job.gid)
+    prepared = backend.prepare(host, owner, grant.gpus, in_use, deadline, partitions=grant.partitions)
     for line in prepared.log:
         hook.report(WHO, f"job {job.job_id}: {line}")
     if prepared.failures and exclusive:

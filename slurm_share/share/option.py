@@ -120,12 +120,19 @@ def backend_of(request: ShareRequest) -> str | None:
     """Return the name of the backend that a request asks for; None: the node chooses."""
     if request.sharing == "exclusive":  # a task alone needs no daemon
         return BACKEND_TIME_SLICING
+    if request.sm == names.SM_STATIC:
+        return BACKEND_MPS
     return request.sharing if request.sharing in (BACKEND_MPS, BACKEND_TIME_SLICING) else None
 
 
 def insists(request: ShareRequest) -> bool:
     """Return whether a request is to be refused if its backend cannot serve it."""
-    return request.sharing == BACKEND_MPS
+    return request.sharing == BACKEND_MPS or request.sm == names.SM_STATIC
+
+
+def insisting(request: ShareRequest) -> str:
+    """Return the text with which a request insists on its backend."""
+    return INSISTING if request.sharing == BACKEND_MPS else f"{names.OPTION_SM}={request.sm}"
 
 
 INSISTING = f"{names.OPTION_SHARING}={names.SHARING_MPS}"

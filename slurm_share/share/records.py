@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from ..core.records import ProcessIdentity, ShareRequest
+from ..mps.records import EqualPartitions
 from ..node.records import Gpu, NodeProcess
 from ..slurm.records import JobContext
 
@@ -123,6 +124,10 @@ class Grant(Struct, frozen=True):
     """A note for the job's output about the choice of the backend."""
     lost: tuple[tuple[str, Gpu], ...] = ()
     """The job's GPUs that do not answer, each with Slurm's name for it."""
+    partitions: int = 0
+    """The number of static partitions on each GPU, one for each task; 0: the tasks share all multiprocessors (SM)."""
+    has_own_faults: bool = False
+    """Whether a task's fault ends only that task, in its static partition."""
 
 
 class PreparedGpu(Struct, frozen=True):
@@ -132,6 +137,8 @@ class PreparedGpu(Struct, frozen=True):
     """The pipe directory of the GPU's MPS daemon, which is checked before each task starts; None: no daemon."""
     variables: tuple[Assignment, ...] = ()
     """Variables of every task on the GPU, in addition to those of the backend's `environment`."""
+    partitions: EqualPartitions | None = None
+    """The static partitions of its SM, in the order of the tasks on it; None: it has none."""
 
 
 class PreparedGpus(Struct, frozen=True):
@@ -142,6 +149,8 @@ class PreparedGpus(Struct, frozen=True):
     """GPU -> why the backend does not serve it. A start that failed has been undone."""
     log: tuple[str, ...] = ()
     """Sentences for the hooks' log."""
+    undivided: dict[str, str] = {}
+    """GPU -> why it is served without the static partitions that were wanted."""
 
 
 class Limits(Struct, frozen=True):
@@ -167,6 +176,11 @@ class Limits(Struct, frozen=True):
     """The setting that makes the site refuse shares on such a node; empty: no setting does."""
     effect: str = ""
     """The effect on a task if this backend serves it instead of a preferred one, for the note to the user."""
+    why_no_partitions: str | None = "needs MPS"
+    """Why it cannot give each task a static partition of a GPU's SM, after the name of the option; None: it can, on
+    GPUs that have them."""
+    has_own_faults: bool = False
+    """Whether the fault of a task in a static partition ends only that task."""
 
 
 class SwitchableJob(Struct, frozen=True):

@@ -178,6 +178,13 @@ class _Session:
         found = ctypes.c_uint()
         return found.value if self.can(call, handle, ctypes.byref(found)) else None
 
+    def compute_capability(self, handle: Any) -> tuple[int, int] | None:
+        """Return the compute capability of a GPU; None if the driver does not tell it, as for a MIG instance."""
+        major, minor = ctypes.c_int(), ctypes.c_int()
+        call = "nvmlDeviceGetCudaComputeCapability"
+        is_told = self.can(call, handle, ctypes.byref(major), ctypes.byref(minor))
+        return (major.value, minor.value) if is_told else None
+
     def memory_mib(self, handle: Any) -> tuple[int | None, int | None, bool]:
         """Return total and used memory in MiB, None if the driver does not tell, and whether it is the node's memory.
 
@@ -245,6 +252,7 @@ class _Session:
             mig_parent=is_parent,
             simulated=simulated,
             is_host_memory=is_host_memory,
+            compute_capability=self.compute_capability(handle),
         )
 
     def reading(self, gpu: Gpu, handle: Any) -> GpuReading:

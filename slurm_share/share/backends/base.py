@@ -185,12 +185,21 @@ class Backend(ABC):
 
     @abstractmethod
     def prepare(
-        self, host: Host, owner: Owner, gpus: Sequence[Gpu], in_use: Collection[str], deadline: Deadline
+        self,
+        host: Host,
+        owner: Owner,
+        gpus: Sequence[Gpu],
+        in_use: Collection[str],
+        deadline: Deadline,
+        *,
+        partitions: int = 0,
     ) -> PreparedGpus:
         """Prepare the GPUs for tasks of `owner`: start a daemon on each, or join the existing one.
 
         owner: without supplementary groups. in_use: UUIDs of the GPUs that other jobs of the owner have, whose daemons
-        must not be replaced. Undoing a start that failed may take UNDO_S beyond the deadline.
+        must not be replaced. Undoing a start that failed may take UNDO_S beyond the deadline. partitions: the number of
+        static partitions of each GPU's SM, one for each task (`Limits.why_no_partitions`); a GPU that has none for them
+        is served without, and is in `PreparedGpus.undivided`.
         """
 
     @abstractmethod

@@ -83,12 +83,21 @@ class Mps(Backend):
             is_missing=is_missing,
             required_by=required_by,
             effect=self.effect,
+            why_no_partitions=rules.why_no_partitions(driver),
+            has_own_faults=rules.has_own_faults(driver),
         )
 
     # ---- Prepare ----
 
     def prepare(
-        self, host: Host, owner: Owner, gpus: Sequence[Gpu], in_use: Collection[str], deadline: Deadline
+        self,
+        host: Host,
+        owner: Owner,
+        gpus: Sequence[Gpu],
+        in_use: Collection[str],
+        deadline: Deadline,
+        *,
+        partitions: int = 0,
     ) -> PreparedGpus:
         # All at the same time. An unhealthy daemon that no other job uses is replaced.
         from ...mps import control as mp_control
@@ -96,7 +105,7 @@ class Mps(Backend):
 
         owner = daemons.owner(owner.uid, owner.gid)
         if host.own_folder is not None:
-            return _prepare_own(host, owner, gpus, deadline)
+            return _prepare_own(host, owner, gpus, deadline, partitions)
         places = [
             mp_control.node_place(
                 host.paths, host.settings.mps_control, owner, gpu.uuid, minor=gpu.minor, settings=host.settings
@@ -105,7 +114,7 @@ class Mps(Backend):
         ]
         used = [place for place in places if place.gpu in in_use]
         unused = [place for place in places if place.gpu not in in_use]
-        return _prepared([*daemons.start_many(unused, deadline, replace=True), *daemons.start_many(used, deadline)])
+        return _join(_start(unused, deadline, partitions, gpus, replace=True), _start(used, deadline, partitions, gpus))
 
     # ---- Environment ----
 
@@ -251,9 +260,8 @@ def _why_no_daemon_of_hooks(host: Host, program: str) -> str | None:
 # ---- Start ----
 
 
-def _prepare_own(host: Host, owner: Owner, gpus: Sequence[Gpu], deadline: Deadline) -> PreparedGpus:
+def _prepare_own(host: Host, owner: Owner, gpus: Sequence[Gpu], deadline: Deadline, partitions: int) -> PreparedGpus:
     """Start daemons for a launcher's own tasks."""
-    from ...mps import daemons
     from ...mps import folders as mp_folders
 
     assert host.own_folder is not None
@@ -262,7 +270,7 @@ def _prepare_own(host: Host, owner: Owner, gpus: Sequence[Gpu], deadline: Deadli
     except OSError:
         pass  # starting the daemon checks the folder and reports what is wrong
     places = _own_places(host, owner, [gpu.uuid for gpu in gpus])
-    prepared = _prepared(daemons.start_many(places, deadline, replace=True))
+    prepared = _start(places, deadline, partitions, gpus, replace=True)
     if places and not prepared.served:
         mp_folders.remove_user(places[0])
     return prepared
@@ -275,6 +283,41 @@ def _own_places(host: Host, owner: Owner, uuids: Iterable[str]) -> list[MpsPlace
     ]
 
 
+def _start(
+    places: Sequence[MpsPlace], deadline: Deadline, partitions: int, gpus: Sequence[Gpu], *, replace: bool = False
+) -> PreparedGpus:
+    """Start daemons with so many static partitions, or join them. Where they cannot be had, start or join the daemon
+    without any, since a task without a partition cannot use a daemon that has some."""
+    from ...core.errors import MpsPartitionError
+    from ...mps import daemons
+    from ...mps.records import MpsFailed
+
+    if not partitions:
+        return _prepared(daemons.start_many(places, deadline, replace=replace))
+    from msgspec import structs
+
+    divided = [structs.replace(place, partitions=partitions) for place in places]
+    outcomes = daemons.start_many(divided, deadline, replace=replace)
+    failed = {
+        one.place.gpu: one.why
+        for one in outcomes
+        if isinstance(one, MpsFailed) and one.kind == MpsPartitionError.__name__
+    }
+    rest = [place for place in places if place.gpu in failed]
+    others = _prepared(one for one in outcomes if one.place.gpu not in failed)
+    found = _join(others, _prepared(daemons.start_many(rest, deadline, replace=replace)))
+    return structs.replace(found, undivided=failed)
+
+
+def _join(one: PreparedGpus, other: PreparedGpus) -> PreparedGpus:
+    return PreparedGpus(
+        {**one.served, **other.served},
+        {**one.failures, **other.failures},
+        (*one.log, *other.log),
+        {**one.undivided, **other.undivided},
+    )
+
+
 def _prepared(outcomes: Iterable[MpsStarted | MpsFailed]) -> PreparedGpus:
     from ...mps.records import MpsStarted
 
@@ -283,9 +326,11 @@ def _prepared(outcomes: Iterable[MpsStarted | MpsFailed]) -> PreparedGpus:
     log: list[str] = []
     for one in outcomes:
         if isinstance(one, MpsStarted):
-            served[one.place.gpu] = PreparedGpu(mps_directory=one.place.pipe)
+            served[one.place.gpu] = PreparedGpu(mps_directory=one.place.pipe, partitions=one.partitions)
             how = "joined" if one.joined else "started"
             notes = "".join(f"; {note}" for note in one.notes)
+            if one.partitions is not None:
+                notes = f" with {len(one.partitions.names)} partitions of {one.partitions.sm_count} SM{notes}"
             log.append(f"MPS daemon {one.daemon.pid} of {one.place.gpu} {how} in {one.seconds:.3f} s{notes}")
         else:
             failures[one.place.gpu] = one.why

@@ -32,7 +32,14 @@ class TimeSlicing(Backend):
         return Limits(self.name, self.title, effect=self.effect)
 
     def prepare(
-        self, host: Host, owner: Owner, gpus: Sequence[Gpu], in_use: Collection[str], deadline: Deadline
+        self,
+        host: Host,
+        owner: Owner,
+        gpus: Sequence[Gpu],
+        in_use: Collection[str],
+        deadline: Deadline,
+        *,
+        partitions: int = 0,
     ) -> PreparedGpus:
         return PreparedGpus({gpu.uuid: PreparedGpu() for gpu in gpus})
 

@@ -20,7 +20,7 @@ from ...node.records import Gpu
 from ...slurm.records import JobContext
 from .. import option
 from ..records import BACKEND_TIME_SLICING, Assignment, Grant, Limits, Plan, PreparedGpus, Refusal, Slot
-from . import drain, granted, limits
+from . import drain, granted, limits, static_partitions
 from .granted import INDEX_UNDER_MPS
 
 # ---- What a job has ----
@@ -106,7 +106,7 @@ def grant(
     share = _in_force(asked, processes, len(gpus))
     count = 1 if is_part else share.per_gpu * len(gpus) if processes is None else processes if gpus else 0
     plain = Grant(job, share, tuple(gpus), count, is_part, BACKEND_TIME_SLICING, lost=lost)
-    return _through_backend(plain, iter(offers)) if _gains(plain, settings) else plain
+    return _through_backend(plain, iter(offers), settings) if _gains(plain, settings) else plain
 
 
 # ---- The decision ----
@@ -129,8 +129,12 @@ def decide(
     job, failures = grant.job, prepared.failures
     if failures and option.insists(grant.share):
         uuid, why = next(iter(failures.items()))
-        why = f"it asked for {option.INSISTING}, and {grant.title} did not start on {uuid}: {why}"
+        why = f"it asked for {option.insisting(grant.share)}, and {grant.title} did not start on {uuid}: {why}"
         return refusal(job, why, cause=drain.MPS_FAILED)
+    undivided = tuple(static_partitions.undivided(grant, prepared.undivided))
+    if undivided and static_partitions.is_asked(job.share):
+        why = f"it asked for {static_partitions.OPTION}, and {undivided[0]}"
+        return refusal(job, static_partitions.refused(why))
     slots = tuple(_slot(number, grant, prepared, settings, on_gpu) for number in range(grant.slots))
     return Plan(
         job.job_id,
@@ -140,7 +144,13 @@ def decide(
         grant.gpus,
         slots,
         cores,
-        (*lost_notes(grant), *_notes(grant, settings), *_failed(grant, failures)),
+        (
+            *lost_notes(grant),
+            *_notes(grant, settings),
+            *_failed(grant, failures),
+            *static_partitions.notes(grant, prepared),
+            *map(static_partitions.fallback, undivided),
+        ),
         tuple(device for device, _ in grant.lost),
     )
 
@@ -160,6 +170,8 @@ def _slot(number: int, grant: Grant, prepared: PreparedGpus, settings: Settings,
     gpu = grant.gpus[place]
     cap_mib = limits.memory_cap_mib(gpu, share, settings) if is_capped else None
     served = prepared.served.get(gpu.uuid)
+    divided = None if served is None else served.partitions
+    partition = static_partitions.name_of(divided, turn if on_gpu is None else on_gpu)
     return Slot(
         number=number,
         gpu=gpu,
@@ -167,11 +179,13 @@ def _slot(number: int, grant: Grant, prepared: PreparedGpus, settings: Settings,
         part=place * share.per_gpu + turn,
         memory_cap_mib=cap_mib,
         memory_ratio=limits.memory_ratio(gpu, cap_mib),
-        sm_percent=limits.sm_percent(share, settings) if is_capped else None,
+        sm_percent=limits.sm_percent(share, settings) if is_capped and partition is None else None,
         mps_directory=None if served is None else served.mps_directory,
         backend=BACKEND_TIME_SLICING if served is None else grant.backend,
         on_gpu=on_gpu,
         variables=() if served is None else (*served.variables, *_number(settings)),
+        partition=partition,
+        sm_count=None if partition is None or divided is None else divided.sm_count,
     )
 
 
@@ -264,7 +278,8 @@ def with_fewer_tasks(plan: Plan, share: ShareRequest, slots: int, settings: Sett
     GPU."""
     percent = limits.sm_percent(share, settings)
     kept = (with_memory_cap(one, limits.memory_cap_mib(one.gpu, share, settings)) for one in plan.slots[:slots])
-    return replace(plan, share=share, slots=tuple(replace(slot, sm_percent=percent) for slot in kept))
+    capped = tuple(slot if slot.partition is not None else replace(slot, sm_percent=percent) for slot in kept)
+    return replace(plan, share=share, slots=capped)
 
 
 def with_memory_cap(slot: Slot, cap_mib: int | None) -> Slot:
@@ -289,19 +304,19 @@ def _gains(grant: Grant, settings: Settings) -> bool:
     """Return whether the tasks need a backend: a GPU has several, or there is a cap, or the user insists."""
     share = grant.share
     has_sm_cap = grant.job.share is not None and limits.sm_percent(share, settings) is not None
-    has_cap = share.mem_mib is not None or has_sm_cap
+    has_cap = share.mem_mib is not None or has_sm_cap or static_partitions.is_asked(share)
     return grant.slots > 0 and (share.per_gpu > 1 or has_cap or option.insists(share))
 
 
-def _through_backend(plain: Grant, offers: Iterator[Limits]) -> Grant | Refusal:
+def _through_backend(plain: Grant, offers: Iterator[Limits], settings: Settings) -> Grant | Refusal:
     """Return the grant with the first backend that can serve it, and a note if that is not the preferred one."""
     preferred = next(offers)
     why_not = _why_not(preferred, plain)
     if why_not is None:
-        return replace(plain, backend=preferred.backend, title=preferred.title)
+        return _divided(replace(plain, backend=preferred.backend, title=preferred.title), preferred, settings)
     chosen = next((offer for offer in offers if _why_not(offer, plain) is None), None)
     if chosen is None:
-        insisted = f"it asked for {option.INSISTING}, and " if option.insists(plain.share) else ""
+        insisted = f"it asked for {option.insisting(plain.share)}, and " if option.insists(plain.share) else ""
         return refusal(plain.job, f"{insisted}{why_not}")
     if preferred.required_by and preferred.is_missing:
         return refusal(
@@ -312,6 +327,19 @@ def _through_backend(plain: Grant, offers: Iterator[Limits]) -> Grant | Refusal:
         )
     note = f"the GPUs are shared without {preferred.title}: {why_not}; {chosen.effect}"
     return replace(plain, backend=chosen.backend, title=chosen.title, note=note)
+
+
+def _divided(grant: Grant, offer: Limits, settings: Settings) -> Grant | Refusal:
+    """Return the grant with static partitions if its tasks are to have them and can; a Refusal if their user asked."""
+    job, share = grant.job, grant.share
+    if job.share is None or not static_partitions.is_wanted(share, settings):
+        return grant
+    why_not = static_partitions.why_not(grant.gpus, share, offer, settings)
+    if why_not is None:
+        return replace(grant, partitions=share.per_gpu, has_own_faults=offer.has_own_faults)
+    if static_partitions.is_asked(share):
+        return refusal(job, static_partitions.refused(why_not))
+    return replace(grant, note=static_partitions.fallback(why_not))
 
 
 def _why_not(offer: Limits, grant: Grant) -> str | None:

@@ -52,7 +52,7 @@ def memory_ratio(gpu: Gpu, cap_mib: int | None) -> str | None:
 def sm_percent(share: ShareRequest, settings: Settings) -> float | None:
     """Return the percentage of a GPU's multiprocessors that one task may use; None: no cap.
 
-    The user's value can only lower the site's default.
+    The user's value can only lower the site's default. A static partition counts as an even part: no task has more.
     """
     site = _percent(parse_sm(settings.sm), share.per_gpu)
     asked = site if share.sm is None else _percent(share.sm, share.per_gpu)
@@ -61,7 +61,7 @@ def sm_percent(share: ShareRequest, settings: Settings) -> float | None:
 
 
 def _percent(choice: SmChoice, per_gpu: int) -> float | None:
-    if choice in ("free", "static"):  # MPS ignores the percentage of a client that has a static partition
+    if choice == "free":
         return None
     # MPS keeps one decimal (it prints %.1f). Round down, so that N tasks have no more than the GPU.
-    return math.floor(1000 / per_gpu) / 10 if choice == "even" else float(choice)
+    return math.floor(1000 / per_gpu) / 10 if choice in ("even", "static") else float(choice)

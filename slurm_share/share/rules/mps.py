@@ -29,6 +29,18 @@ def clients_with(most: int, connections: int | None) -> int:
     return max(1, most * CONNECTIONS // max(CONNECTIONS, connections or 0))
 
 
+def why_no_partitions(driver_version: str | None) -> str | None:
+    """Return why MPS with that driver has no static partitions, without subject; None: it has them on GPUs that do."""
+    if drivers.offers(driver_version, drivers.STATIC_PARTITIONS):
+        return None
+    return drivers.needs(driver_version, drivers.STATIC_PARTITIONS)
+
+
+def has_own_faults(driver_version: str | None) -> bool:
+    """Return whether a fault in one static partition leaves the clients of the others alone."""
+    return drivers.offers(driver_version, drivers.PARTITIONED_FAULTS)
+
+
 def why_no_program(program: str, *, is_executable: bool) -> str | None:
     """Return why a node with that MPS control `program` in its configuration cannot start MPS; None: it can."""
     if not program:
@@ -45,6 +57,17 @@ def client_environment(slot: Slot) -> tuple[Assignment, ...]:
     return (
         Assignment(names.ENV_MPS, names.MPS_ON),
         Assignment(names.ENV_MPS_PIPE, slot.mps_directory or ""),
+        *_partition(slot),
         *(() if slot.sm_percent is None else (Assignment(names.ENV_MPS_THREADS, f"{slot.sm_percent:g}"),)),
         *(() if slot.memory_cap_mib is None else (Assignment(names.ENV_MPS_MEMORY, f"0={slot.memory_cap_mib}M"),)),
+    )
+
+
+def _partition(slot: Slot) -> tuple[Assignment, ...]:
+    """Return the variables of a client with a static partition, to which no percentage applies."""
+    if slot.partition is None:
+        return ()
+    return (
+        Assignment(names.ENV_MPS_PARTITION, slot.partition),
+        *(() if slot.sm_count is None else (Assignment(names.ENV_SMS, str(slot.sm_count)),)),
     )

@@ -237,7 +237,8 @@ def deal(
     if grant.backend != BACKEND_TIME_SLICING:
         used = tuple(dict.fromkeys(grant.gpus[: grant.slots]))
         owner = Owner(job.uid, job.gid)
-        prepared = registry.get(grant.backend).prepare(host, owner, used, (), Deadline.after(START_S))
+        until, partitions = Deadline.after(START_S), grant.partitions
+        prepared = registry.get(grant.backend).prepare(host, owner, used, (), until, partitions=partitions)
         own = BackendGpus(grant.backend, host, tuple(prepared.served)) if prepared.served else None
     plan = allocation.decide(grant, prepared, settings)
     if isinstance(plan, Refusal):

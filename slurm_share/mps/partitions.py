@@ -1,0 +1,82 @@
+"""Create the equal static partitions of a daemon's GPU (driver 590 or newer), and read them back.
+
+The daemon was started with `-S`, for its whole life: each of its clients needs a partition and gets CUDA error 915
+without one, and no percentage applies to it. Partitions end with the daemon. The control program's exit code is 0 also
+after a failure (rules/partitions.py), so what exists is read with `lspart`. The daemon is the user's, so his other
+programs can change what it has; the caller holds its lock against our own.
+"""
+
+from __future__ import annotations
+
+from ..core import names
+from ..core.errors import MpsPartitionError, shown
+from ..core.process import Deadline
+from . import control
+from .records import EqualPartitions, GpuChunks, MpsPlace, PartitionTable
+from .rules import partitions as rules
+
+TRIES = 3
+"""How often missing partitions are created: answers and commands can get lost (control.py)."""
+LIST = "lspart"
+
+
+def ensure(place: MpsPlace, deadline: Deadline) -> EqualPartitions:
+    """Return the `place.partitions` equal partitions of a daemon's GPU, each as large as possible; create those that
+    are missing.
+
+    Raises MpsPartitionError if the GPU has too few chunks, if it is divided otherwise, or if the daemon creates none;
+    and as control.ask does.
+    """
+    table = _probe(place, deadline)
+    answer = ""
+    ids: tuple[str, ...] = ()
+    total, count = table.total_chunks, place.partitions
+    chunks = rules.chunks_each(total, count)
+    if chunks == 0:
+        raise MpsPartitionError(place.pipe, f"it can have {total} at most (--{names.OPTION}={total} or less)")
+    for left in range(TRIES, -1, -1):
+        equal = [one for one in table.partitions if one.chunks == chunks]
+        if len(equal) < len(table.partitions) or len(equal) > count:
+            raise MpsPartitionError(place.pipe, _divided_otherwise(table))
+        if len(equal) == count:
+            break
+        if not left:
+            raise MpsPartitionError(place.pipe, _not_created(len(equal), count, answer))
+        answer = control.ask_for_all(place, [f"sm_partition add {place.gpu} {chunks}"] * (count - len(equal)), deadline)
+        ids = (*ids, *rules.parse_added(answer, place.gpu))
+        read = _read(place, deadline)
+        table = table if read is None else rules.with_whole_ids(read, ids)
+    sm_count = min(one.sm_count for one in table.partitions)
+    of_clients = tuple(f"{place.gpu}/{one.id}" for one in table.partitions)
+    return EqualPartitions(of_clients, sm_count, GpuChunks(place.gpu, total, sm_count // chunks, table.total_sms))
+
+
+def _probe(place: MpsPlace, deadline: Deadline) -> PartitionTable:
+    """Return the partitions of the daemon's GPU. If the control program lists no GPU without a partition, create one of
+    one chunk and remove it."""
+    table = _read(place, deadline)
+    if table is not None:
+        return table
+    answer = control.ask_for_all(place, [f"sm_partition add {place.gpu} 1"], deadline)
+    table = _read(place, deadline)
+    if table is None:
+        raise MpsPartitionError(place.pipe, _not_created(0, place.partitions, answer))
+    for one in rules.with_whole_ids(table, rules.parse_added(answer, place.gpu)).partitions:
+        control.ask_for_all(place, [f"sm_partition rm {place.gpu} {one.id}"], deadline)
+    after = _read(place, deadline)
+    return PartitionTable(table.total_chunks, table.total_sms) if after is None else after
+
+
+def _read(place: MpsPlace, deadline: Deadline) -> PartitionTable | None:
+    return rules.parse_table(control.ask(place, LIST, deadline), place.gpu)
+
+
+def _divided_otherwise(table: PartitionTable) -> str:
+    found = ", ".join(str(one.chunks) for one in table.partitions)
+    return f"it is divided into other partitions already (of {found} chunks)"
+
+
+def _not_created(found: int, wanted: int, answer: str) -> str:
+    last = answer.strip().rpartition("\n")[2]
+    why = f": {shown(last, 200)}" if last else ""
+    return f"its daemon created {found} of {wanted} partitions{why}"
