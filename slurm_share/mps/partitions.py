@@ -15,8 +15,6 @@ from . import control
 from .records import EqualPartitions, GpuChunks, MpsPlace, PartitionTable
 from .rules import partitions as rules
 
-TRIES = 3
-"""How often missing partitions are created: answers and commands can get lost (control.py)."""
 LIST = "lspart"
 
 
@@ -34,14 +32,18 @@ def ensure(place: MpsPlace, deadline: Deadline) -> EqualPartitions:
     chunks = rules.chunks_each(total, count)
     if chunks == 0:
         raise MpsPartitionError(place.pipe, f"it can have {total} at most (--{names.OPTION}={total} or less)")
-    for left in range(TRIES, -1, -1):
+    before = -1
+    while True:
         equal = [one for one in table.partitions if one.chunks == chunks]
         if len(equal) < len(table.partitions) or len(equal) > count:
             raise MpsPartitionError(place.pipe, _divided_otherwise(table))
         if len(equal) == count:
             break
-        if not left:
+        # An answer can get lost, and the daemon may have carried out only some commands (control.py).
+        is_refused = len(equal) == before and answer != ""
+        if is_refused or deadline.left() <= control.RETRY_S:
             raise MpsPartitionError(place.pipe, _not_created(len(equal), count, answer))
+        before = len(equal)
         answer = control.ask_for_all(place, [f"sm_partition add {place.gpu} {chunks}"] * (count - len(equal)), deadline)
         ids = (*ids, *rules.parse_added(answer, place.gpu))
         read = _read(place, deadline)

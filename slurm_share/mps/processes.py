@@ -114,10 +114,12 @@ def is_static(pid: int, proc: str = "/proc") -> bool | None:
 
 
 def parse_static(argv: list[bytes]) -> bool:
-    """Return whether the command line of a daemon has STATIC_OPTION, in its short or long form."""
+    """Return whether the command line of a daemon, in which an interpreter can come first, has STATIC_OPTION, in its
+    short or long form."""
+    program = (place for place, one in enumerate(argv) if one.rpartition(b"/")[2] == CONTROL_PROGRAM.encode())
     return any(
         argument == b"--static-partitioning" or (argument[:1] == b"-" and argument[1:2] != b"-" and b"S" in argument)
-        for argument in argv
+        for argument in argv[next(program, 0) + 1 :]
     )
 
 

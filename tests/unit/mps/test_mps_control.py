@@ -267,3 +267,20 @@ def test_a_signal_goes_to_the_very_process_or_to_none():
 )
 def test_the_folder_of_a_gpu_is_one_name_in_the_users_folder(uuid: str) -> None:
     assert Paths().mps_pipe(2001, uuid).parent == Paths().mps / "2001"
+
+
+@pytest.mark.parametrize(
+    ("argv", "is_static"),
+    [
+        (["/usr/bin/nvidia-cuda-mps-control", "-d"], False),
+        (["/usr/bin/nvidia-cuda-mps-control", "-d", "-S"], True),
+        (["nvidia-cuda-mps-control", "-Sd"], True),
+        (["nvidia-cuda-mps-control", "-f", "--static-partitioning"], True),
+        (["/usr/bin/python3", "-IS", "/x/nvidia-cuda-mps-control", "-d"], False),
+        (["/usr/bin/python3", "-IS", "/x/nvidia-cuda-mps-control", "-S", "-d"], True),
+        (["nvidia-cuda-mps-control", "--Server"], False),
+        ([], False),
+    ],
+)
+def test_the_command_line_of_a_daemon_tells_whether_it_has_static_partitions(argv, is_static):
+    assert processes.parse_static([one.encode() for one in argv]) is is_static
