@@ -52,7 +52,7 @@ def offers_of(
         replace(one, client_limit=client_limit, why_not=why_not, is_missing=is_missing, required_by=required_by)
         if one.backend == BACKEND_MPS
         else one
-        for one in (backend.limits(driver) for backend in registry.wanted(share))
+        for one in (backend.limits(driver) for backend in registry.wanted(share, settings or Settings()))
     )
 
 

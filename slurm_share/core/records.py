@@ -21,6 +21,8 @@ SmChoice = int | Literal["even", "free", "static"]
 """A task's part of a GPU's streaming multiprocessors: percent, an even part, no cap, or a static partition."""
 SharingChoice = Literal["auto", "mps", "time-slicing", "exclusive"]
 """How the tasks of a GPU share it: as the node can, through MPS, in turns, or one task alone."""
+SharingMethod = Literal["mps", "time-slicing", "exclusive", "mig"]
+"""How a task got its GPU: through MPS, in turns with others, alone, or alone on a MIG instance."""
 
 
 class ShareRequest(Struct, frozen=True):

@@ -118,8 +118,14 @@ class Settings(Struct, frozen=True):
 
     sm: str = "free"
     """Part of a GPU's multiprocessors that a task may use if its user gives none: `free` (no cap), `even` (100/N
-    percent) or a percentage. The default is `free`, because a cap of 100/N wastes what an idle neighbour does not
-    use."""
+    percent), a percentage, or `static` (a partition of its own, where driver and GPU have them; `even` elsewhere). The
+    default is `free`, because a cap of 100/N wastes what an idle neighbour does not use."""
+
+    sharing: Literal["auto", "mps", "time-slicing"] = "auto"
+    """How the tasks of a GPU share it if their user gives no `sharing=`: `auto` and `mps` (through MPS where the node
+    can, else in turns), or `time-slicing` (in turns, without MPS). A user's `sharing=` applies instead, and a user's
+    `mem=` or `sm=`, which MPS enforces, makes `auto` of `time-slicing`. To exclude MPS for all, empty mps_control; to
+    refuse shares without it, set mps_required."""
 
     gpu_ids: Literal["uuid", "index"] = "uuid"
     """The value of CUDA_VISIBLE_DEVICES for a task under MPS: the GPU's UUID, or with `index` the number 0, for
@@ -279,7 +285,7 @@ class Settings(Struct, frozen=True):
     """The table `[slurm]`, read where a command of slurm-share is called."""
 
 
-PER_PARTITION = ("mode", "max_share", "memory_reserve_percent", "mps_server_memory_mib", "sm", "clean_up")
+PER_PARTITION = ("mode", "max_share", "memory_reserve_percent", "mps_server_memory_mib", "sm", "sharing", "clean_up")
 """Settings that may differ between partitions. The others apply to a node, which may be in several partitions."""
 
 

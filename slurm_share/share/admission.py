@@ -288,7 +288,7 @@ def granted_uuids(job: JobContext) -> list[str]:
 def read_offers(job: JobContext, paths: Paths, settings: Settings, driver: str) -> Iterator[Limits]:
     """Yield the limits of the backends that may serve the job, in order of preference. Each is read when needed."""
     host = Host(paths=paths, settings=settings)
-    return (backend.limits(driver, host) for backend in registry.wanted(job.share))
+    return (backend.limits(driver, host) for backend in registry.wanted(job.share, settings))
 
 
 def is_anothers(job: JobContext, paths: Paths, deadline: Deadline) -> bool:

@@ -116,13 +116,23 @@ def _render(request: ShareRequest | None, *, is_older: bool) -> str:
     return ",".join(parts)
 
 
-def backend_of(request: ShareRequest) -> str | None:
-    """Return the name of the backend that a request asks for; None: the node chooses."""
-    if request.sharing == "exclusive":  # a task alone needs no daemon
+def sharing_of(request: ShareRequest | None, site: SharingChoice) -> SharingChoice:
+    """Return the way of sharing that applies to a request: the user's, else the site's (the setting `sharing`).
+
+    A user's cap comes before the site's time-slicing, under which nothing may enforce it.
+    """
+    if request is not None and request.sharing is not None:
+        return request.sharing
+    has_cap = request is not None and (request.mem_mib is not None or request.sm not in (None, names.SM_FREE))
+    return "auto" if has_cap and site == "time-slicing" else site
+
+
+def backend_of(request: ShareRequest | None, site: SharingChoice) -> str | None:
+    """Return the name of the only backend that may serve a request; None: the node chooses."""
+    sharing = sharing_of(request, site)
+    if sharing in ("time-slicing", "exclusive"):  # a task alone needs no daemon
         return BACKEND_TIME_SLICING
-    if request.sm == names.SM_STATIC:
-        return BACKEND_MPS
-    return request.sharing if request.sharing in (BACKEND_MPS, BACKEND_TIME_SLICING) else None
+    return BACKEND_MPS if request is not None and insists(request) else None
 
 
 def insists(request: ShareRequest) -> bool:

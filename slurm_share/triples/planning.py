@@ -288,7 +288,7 @@ def plan_run(
         packed.check_gpus(pack.spec, tasks, max((there or 0 for _, there in rooms), default=None))
         sharing = packed.sharing(triple, pack, written, of_a_node, plugin=plugin)
         run = replace(_with_triple(run, triple), pack=pack)
-        notes += packed.sm_notes(settings.sm, sharing.request)
+        notes += packed.sm_notes(settings, sharing.request)
     if sharing.request is not None and not plugin:
         notes.append("this site has no --share-gpu: the launchers share the GPUs by themselves, as far as possible")
     run = replace(run, share=sharing.request, is_share_computed=sharing.is_computed)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from ...core.records import ShareRequest
+    from ...core.settings import Settings
     from ..records import Assignment, Plan, Slot
 
 
@@ -50,9 +51,9 @@ def every() -> Iterator[Backend]:
     return (load() for load in BACKENDS.values())
 
 
-def wanted(share: ShareRequest | None) -> tuple[Backend, ...]:
-    """Return the backends that may serve a share, in order of preference: the one that it names, or all."""
-    name = None if share is None else option.backend_of(share)
+def wanted(share: ShareRequest | None, settings: Settings) -> tuple[Backend, ...]:
+    """Return the backends that may serve a share, in order of preference: the one that it or the site names, or all."""
+    name = option.backend_of(share, settings.sharing)
     return tuple(every()) if name is None else (get(name),)
 
 

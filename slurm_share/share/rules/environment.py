@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...core import names
+from ...core.records import SharingMethod
 from ..records import Assignment, Plan, Slot
 
 NO_MPS = f"{names.STATE_ROOT}/{names.NO_MPS_FOLDER}"
@@ -34,11 +35,28 @@ def slot_environment(plan: Plan, slot: Slot, of_backend: Iterable[Assignment]) -
         # A task that Slurm binds to one GPU recognizes it by the device file that it can open.
         found.append(Assignment(names.ENV_GPU_MINOR, str(slot.gpu.minor)))
     found += of_backend
+    found.append(Assignment(names.ENV_SHARING, sharing_method(slot, plan.share.per_gpu)))
+    found.append(Assignment(names.ENV_MEM_LIMIT, _memory_limit(slot)))
     if slot.gpu.simulated:
         found.append(Assignment(names.ENV_SIMULATED, "1"))
     found += _frameworks(slot)
     found += slot.variables
     return tuple(found)
+
+
+def sharing_method(slot: Slot, per_gpu: int) -> SharingMethod:
+    """Return how the task in a slot shares its GPU with the other slots there."""
+    if slot.mps_directory is not None:
+        return "mps"
+    if per_gpu > 1:
+        return "time-slicing"
+    return "mig" if slot.gpu.uuid.startswith("MIG-") else "exclusive"
+
+
+def _memory_limit(slot: Slot) -> str:
+    if slot.enforced_cap_mib is None:
+        return "none"
+    return "driver" if slot.is_cap_of_driver else "mps"
 
 
 def _frameworks(slot: Slot) -> list[Assignment]:

@@ -285,10 +285,10 @@ def cannot_run(here: LauncherJob, why: str) -> LaunchError:
 def _offers(driver: Driver | None, why_no_driver: str, share: ShareRequest | None, host: Host) -> tuple[Limits, ...]:
     """Return the limits of the backends that may serve the processes, in order of preference."""
     if driver is not None:
-        return tuple(one.limits(driver.version, host) for one in registry.wanted(share))
+        return tuple(one.limits(driver.version, host) for one in registry.wanted(share, host.settings))
     return tuple(
         one.limits(None) if one.needs_no_driver else replace(one.limits(None), why_not=why_no_driver)
-        for one in registry.wanted(share)
+        for one in registry.wanted(share, host.settings)
     )
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from ...core import names, numbers
 from ...core.errors import UsageError
 from ...core.records import MPS_CLIENTS_MIN, ShareRequest
+from ...core.settings import Settings
 from ...core.text import counted
 from ...packing import PackRequest, TaskSpec
 from ...share import limits, option
@@ -117,9 +118,11 @@ def check_share(request: ShareRequest) -> None:
         )
 
 
-def sm_notes(site: str, request: ShareRequest | None) -> tuple[str, ...]:
-    """Return a note if the site's setting `sm` (`site`) divides a GPU's multiprocessors by its slots."""
-    if site != names.SM_EVEN or request is None or request.per_gpu < 2 or request.sharing == "time-slicing":
+def sm_notes(settings: Settings, request: ShareRequest | None) -> tuple[str, ...]:
+    """Return a note if the site's setting `sm` divides a GPU's multiprocessors by its slots."""
+    if settings.sm != names.SM_EVEN or request is None or request.per_gpu < 2:
+        return ()
+    if option.sharing_of(request, settings.sharing) == "time-slicing":
         return ()
     return (
         f"this site gives a task an even part of the multiprocessors: {100 // request.per_gpu} % with "

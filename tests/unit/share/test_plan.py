@@ -72,10 +72,11 @@ def test_the_text_is_the_documented_one():
         "mps_directory=/run/p0",
         f"environment {OF_ANY.format(0)}{OF_GPU}SLURM_SHARE_MPS=on CUDA_MPS_PIPE_DIRECTORY=/run/p0 "
         "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=12.5 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8192M "
+        "SLURM_SHARE_SHARING=mps SLURM_SHARE_MEM_LIMIT=mps "
         "XLA_PYTHON_CLIENT_MEM_FRACTION?=0.100 TF_FORCE_GPU_ALLOW_GROWTH?=true",
         "slot 1 gpu=0 part=1/2 backend=other on_gpu=1 backend_variables=2",
         f"environment {OF_ANY.format(1)}{OF_GPU}SLURM_SHARE_MPS=off CUDA_MPS_PIPE_DIRECTORY=/run/slurm-share/no-mps "
-        "A?=b C==",
+        "SLURM_SHARE_SHARING=time-slicing SLURM_SHARE_MEM_LIMIT=none A?=b C==",
         "end",
     ]
 

@@ -101,6 +101,32 @@ def test_a_size_that_lost_its_unit_is_refused(text):
     assert caught.value.text == text
 
 
+@pytest.mark.parametrize(
+    ("text", "site", "backend"),
+    [
+        ("4", "auto", None),
+        ("4", "mps", None),
+        ("4", "time-slicing", "time-slicing"),
+        ("4,sharing=auto", "time-slicing", None),
+        ("4,sharing=mps", "time-slicing", "mps"),
+        ("4,sharing=time-slicing", "mps", "time-slicing"),
+        ("1,sharing=exclusive", "mps", "time-slicing"),
+        ("4,mem=8G", "time-slicing", None),
+        ("4,sm=50", "time-slicing", None),
+        ("4,sm=static", "time-slicing", "mps"),
+        ("4,sm=free", "time-slicing", "time-slicing"),
+        ("4,mem=8G,sharing=time-slicing", "mps", "time-slicing"),
+    ],
+)
+def test_a_users_word_comes_before_the_sites(text, site, backend):
+    assert option.backend_of(option.parse(text), site) == backend
+
+
+@pytest.mark.parametrize(("site", "backend"), [("auto", None), ("mps", None), ("time-slicing", "time-slicing")])
+def test_processes_without_a_share_go_by_the_sites_word(site, backend):
+    assert option.backend_of(None, site) == backend
+
+
 @given(st.text(max_size=80))
 def test_no_text_does_anything_but_parse_or_be_refused(text):
     try:

@@ -221,7 +221,7 @@ def _case(
         unseen=unseen,
         gpus=fewest,
         now=bounds.most_now(nodes),
-        hard=bounds.hard(nodes, settings, registry.wanted(share)[0]),
+        hard=bounds.hard(nodes, settings, registry.wanted(share, settings)[0]),
         memory_failures=failures,
         memory_unknown_on=tuple(node.node for node in with_gpus if bounds.gpu_memory(node, settings) is None),
         are_unlike=any(bounds.are_unlike(node, settings) for node in with_gpus),

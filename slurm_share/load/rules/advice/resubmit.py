@@ -257,7 +257,7 @@ def _request(job: QueuedJob | None, nodes: Sequence[Evidence], nppn: int, settin
     request = ShareRequest(each) if written is None else replace(written, per_gpu=each)
     rooms = [room for node in nodes for room in node.rooms]
     peak = max((node.size_mib or 0 for node in nodes), default=0)
-    limits_of = registry.wanted(request)[0].limits(nodes[0].driver if nodes else None)
+    limits_of = registry.wanted(request, settings)[0].limits(nodes[0].driver if nodes else None)
     is_capped = limits_of.enforces_caps and (limits_of.serves_mig or not any(node.is_mig for node in nodes))
     if not rooms or not is_capped:
         return request

@@ -20,7 +20,8 @@ JOB = JobContext(7, 2001, 2001, "n1", ("0",), ShareRequest(4))
 
 
 def variables(gpu=GPU, share=JOB.share, directories=None):
-    job = replace(JOB, share=share)
+    granted_gpus = JOB.granted if gpu.uuid.startswith("GPU-") else (gpu.uuid,)
+    job = replace(JOB, share=share, granted=granted_gpus)
     plan = decided(job, (gpu,), settings=Settings(simulated_gpus=True), directories=directories)
     return {a.name: a for a in registry.slot_environment(plan, plan.slots[0])}
 
@@ -78,7 +79,32 @@ def test_a_gpu_that_no_driver_lists_is_named_in_slurms_word():
         "SLURM_SHARE_PER_GPU": "1",
         "SLURM_SHARE_MPS": "off",
         "CUDA_MPS_PIPE_DIRECTORY": "/run/slurm-share/no-mps",
+        "SLURM_SHARE_SHARING": "exclusive",
+        "SLURM_SHARE_MEM_LIMIT": "none",
     }
+
+
+@pytest.mark.parametrize(
+    ("share", "gpu", "directories", "sharing", "limit"),
+    [
+        (ShareRequest(4), GPU, {"GPU-0": "/run/p0"}, "mps", "mps"),
+        (ShareRequest(1, sharing="mps"), GPU, {"GPU-0": "/run/p0"}, "mps", "none"),
+        (ShareRequest(4), GPU, None, "time-slicing", "none"),
+        (ShareRequest(4, mem_mib=8192, sharing="time-slicing"), GPU, None, "time-slicing", "none"),
+        (ShareRequest(1, sharing="exclusive"), GPU, None, "exclusive", "none"),
+        (ShareRequest(1), replace(GPU, uuid="MIG-1"), None, "mig", "none"),
+        (ShareRequest(2), replace(GPU, uuid="MIG-1"), None, "time-slicing", "none"),
+    ],
+)
+def test_a_task_is_told_how_it_shares_its_gpu_and_who_enforces_its_cap(share, gpu, directories, sharing, limit):
+    found = variables(gpu, share, directories)
+    assert (found["SLURM_SHARE_SHARING"].value, found["SLURM_SHARE_MEM_LIMIT"].value) == (sharing, limit)
+
+
+def test_a_cap_that_the_driver_enforces_is_told():
+    plan = decided(JOB, (GPU,))
+    found = registry.slot_environment(plan, replace(plan.slots[0], is_cap_of_driver=True))
+    assert {one.name: one.value for one in found}["SLURM_SHARE_MEM_LIMIT"] == "driver"
 
 
 def test_variables_of_the_backend_come_last():

@@ -223,6 +223,8 @@ def test_the_jobs_gpus_in_turn(prepare):
         "SLURM_SHARE_GPU_UUID": uuid(0),
         "SLURM_SHARE_GPU_INDEX": "0",
         "SLURM_SHARE_MPS": "off",
+        "SLURM_SHARE_SHARING": "time-slicing",
+        "SLURM_SHARE_MEM_LIMIT": "none",
     }
     assert {worker.slot for worker in made.workers} == {None}
     assert made.notes == (

@@ -6,6 +6,7 @@ import pytest
 
 from slurm_share.core.errors import UsageError
 from slurm_share.core.records import ShareRequest
+from slurm_share.core.settings import Settings
 from slurm_share.packing import PackRequest, PackSettings, TaskSpec
 from slurm_share.slurm.records import NodeKind
 from slurm_share.triples.records import Triple
@@ -168,10 +169,17 @@ def test_more_workers_than_slots_can_be_is_refused_with_a_triple_that_works() ->
 
 
 def test_a_site_that_divides_multiprocessors_by_slots_is_named() -> None:
-    (note,) = packed.sm_notes("even", ShareRequest(8))
+    (note,) = packed.sm_notes(Settings(sm="even"), ShareRequest(8))
     assert note.startswith("this site gives a task an even part of the multiprocessors: 12 % with 8 slots on a GPU")
-    for site, request in (("free", ShareRequest(8)), ("even", None), ("even", ShareRequest(8, sharing="time-slicing"))):
+    even, turns = Settings(sm="even"), Settings(sm="even", sharing="time-slicing")
+    for site, request in (
+        (Settings(), ShareRequest(8)),
+        (even, None),
+        (even, ShareRequest(8, sharing="time-slicing")),
+        (turns, ShareRequest(8)),
+    ):
         assert packed.sm_notes(site, request) == ()
+    assert packed.sm_notes(turns, ShareRequest(8, sharing="mps"))
 
 
 # ---- what the tasks ask for ----
