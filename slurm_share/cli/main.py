@@ -19,6 +19,7 @@ if TYPE_CHECKING:  # tells tools which modules there are
         install,
         lab,
         launch,
+        methods,
         pack,
         pip_line,
         report,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # tells tools which modules there are
 
 MODULES = {
     "status": "status",
+    "methods": "methods",
     "off": "switch",
     "on": "switch",
     "config": "config",

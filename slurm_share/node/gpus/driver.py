@@ -18,7 +18,9 @@ from ..records import Driver, Gpu, GpuProcess, GpuReading
 TYPE_CHECKING = False  # as mypy knows it, without the import of `typing`
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from typing import Any
+    from typing import Any, TypeVar
+
+    Answer = TypeVar("Answer")
 
 LIBRARY = "libnvidia-ml.so.1"
 MIB = 1024 * 1024
@@ -35,6 +37,7 @@ _MIG_ON = 1
 """NVML_DEVICE_MIG_ENABLE."""
 _INSUFFICIENT_SIZE = 7
 _NOT_SUPPORTED = 3
+_NOT_FOUND = 6
 _LIBRARY_NOT_FOUND = 12
 _FUNCTION_NOT_FOUND = 13
 _OF_DRIVER = (1, 9, _LIBRARY_NOT_FOUND, 18)
@@ -305,7 +308,7 @@ def read_gpu_readings() -> tuple[GpuReading, ...]:
 
 def read_compute_mode(uuid: str) -> int:
     """Return the compute mode of a GPU, as NVML numbers it. Raises DriverError."""
-    return _with_gpu(uuid, _compute_mode)
+    return _with_gpu(uuid, _compute_mode, "compute mode")
 
 
 def set_compute_mode(uuid: str, mode: int) -> None:
@@ -316,7 +319,7 @@ def set_compute_mode(uuid: str, mode: int) -> None:
         session.ask("nvmlDeviceSetComputeMode", handle, ctypes.c_int(mode))
         return _compute_mode(session, handle)
 
-    found = _with_gpu(uuid, act)
+    found = _with_gpu(uuid, act, "compute mode")
     if found != mode:
         raise DriverError("nvmlDeviceSetComputeMode", f"{uuid} is in mode {found} and not in {mode}")
 
@@ -329,7 +332,48 @@ def read_instance_id(uuid: str) -> int:
         session.ask("nvmlDeviceGetGpuInstanceId", handle, ctypes.byref(found))
         return found.value
 
-    return _with_gpu(uuid, act)
+    return _with_gpu(uuid, act, "instance id")
+
+
+class _MemoryLimits(ctypes.Structure):
+    """nvmlGetMemoryLimits_v1_t, in bytes; nvmlSetMemoryLimits_v1_t is its first three fields."""
+
+    _fields_ = (
+        ("folder", ctypes.c_char_p),
+        ("soft", ctypes.c_ulonglong),
+        ("hard", ctypes.c_ulonglong),
+        ("used", ctypes.c_ulonglong),
+    )
+
+
+NO_LIMIT = 2**64 - 1
+"""NVML_DEVICE_MEMORY_LIMIT_MAX: no limit."""
+
+
+def read_memory_limits(uuid: str, folder: str) -> tuple[int, int, int] | None:
+    """Return the soft limit, the hard limit and the present use of a cgroup's processes on a GPU, in bytes; None: none
+    is set. `folder`: the cgroup's, below /sys/fs/cgroup. Raises DriverError where the driver has no such limits."""
+
+    def act(session: _Session, handle: Any) -> tuple[int, int, int] | None:
+        found = _MemoryLimits(folder.encode(), 0, 0, 0)
+        code = session.code_of("nvmlDeviceGetMemoryLimits_v1", handle, ctypes.byref(found))
+        if code == _NOT_FOUND:
+            return None
+        if code:
+            raise _CallError("nvmlDeviceGetMemoryLimits_v1", code)
+        return found.soft, found.hard, found.used
+
+    return _with_gpu(uuid, act, "memory limits")
+
+
+def set_memory_limits(uuid: str, folder: str, soft: int, hard: int) -> None:
+    """Limit the memory that a cgroup's processes have on a GPU, in bytes; only root may. Raises DriverError."""
+
+    def act(session: _Session, handle: Any) -> None:
+        wanted = _MemoryLimits(folder.encode(), soft, hard, 0)
+        session.ask("nvmlDeviceSetMemoryLimits_v1", handle, ctypes.byref(wanted))
+
+    _with_gpu(uuid, act, "memory limits")
 
 
 def _compute_mode(session: _Session, handle: Any) -> int:
@@ -338,14 +382,14 @@ def _compute_mode(session: _Session, handle: Any) -> int:
     return found.value
 
 
-def _with_gpu(uuid: str, act: Callable[[_Session, Any], int]) -> int:
+def _with_gpu(uuid: str, act: Callable[[_Session, Any], Answer], what: str) -> Answer:
     try:
         with _Session() as session:
             handle = ctypes.c_void_p()
             session.ask("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(uuid.encode()), ctypes.byref(handle))
             return act(session, handle)
     except DriverError as error:
-        raise DriverError(f"compute mode of {uuid}", error.reason) from error
+        raise DriverError(f"{what} of {uuid}", error.reason) from error
 
 
 def silent_gpu(index: int, problem: str, *, simulated: bool) -> Gpu:
