@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from ..core.errors import UsageError, shown
 from ..core.parser import Parser
+from ..share import option as share_option
 from ..triples import DISTRIBUTIONS, Request, Triple, checkpoint, log_counts, map_planning, mapreduce, triple
 
 REDOUT = "llmapreduce.out"
@@ -73,6 +74,7 @@ def parser() -> Parser:
     add("--reservation", metavar="NAME", help="reservation of the jobs")
     add("--options", default="", metavar="OPTIONS", help="further options of sbatch, in one string")
     add("--share-gpu", metavar="N[,...]", help="tasks on each GPU, as for sbatch")
+    add("--sharing", choices=share_option.SHARING_WORDS, help="how the tasks of a GPU share it, as for llsub")
     add("--retries", default="0", metavar="K", help="run a failed map task again, up to K times")
     add(
         "--checkpoint-signal",
@@ -143,7 +145,7 @@ def read(argv: Sequence[str]) -> Request:
             slots=_count("--slotsPerTask", found.slotsPerTask),
             slots_type=_slots_type(found.slotsPerTaskType),
             exclusive=_boolean("--exclusive", found.exclusive),
-            share=found.share_gpu,
+            share=share_option.with_sharing(found.share_gpu, found.sharing),
             signal=None if saved_on is None else saved_on.sbatch_value,
             options=mapreduce.words("--options", found.options),
         ),

@@ -19,6 +19,7 @@ from ..core.parser import Parser
 from ..core.text import counted
 from ..node.records import Core
 from ..packing import POLICIES
+from ..share import option as share_option
 from ..slurm import script as script_reader
 from ..slurm import submit
 from ..slurm.script import OWN_MAGIC
@@ -195,6 +196,12 @@ def parser() -> Parser:
         help=f"{names.OPTION_FORM}; with a triple, settings alone are enough (mem=8G): N is then the number of "
         "processes per GPU",
     )
+    add(
+        "--sharing",
+        choices=share_option.SHARING_WORDS,
+        help="how the processes of a GPU share it, as sharing= of --share-gpu: through MPS, in turns, or one process "
+        "alone on each GPU; auto: MPS where the node has it",
+    )
     llsub_options.add_work(top)
     llsub_options.add_packing(top)
     llsub_spmd.add_option(top)
@@ -319,6 +326,7 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     if arguments.interactive is not None:
         _alone(arguments, script_arguments, "-i", INTERACTIVE_TAKES)
         pack_options.refuse_sm_tried(wishes.share, "and a shell is not a task; remove it")
+        _check_has_number(wishes, arguments)
         return _interactive(wishes, whole=arguments.interactive == "full", dry_run=arguments.dry_run)
     if arguments.pack is not None:
         policy = next((one for one in arguments.positional if one.partition(",")[0] in POLICIES), None)
@@ -327,6 +335,7 @@ def _run(arguments: argparse.Namespace, script_arguments: tuple[str, ...]) -> in
     argument, triple = submission.split_arguments(arguments.positional)
     if triple is None:
         pack_options.refuse_sm_tried(wishes.share, "which needs a triple and --pack; write both")
+        _check_has_number(wishes, arguments)
         return _ordinary(argument, wishes, arguments, script_arguments)
     return _triple(argument, triple, wishes, arguments, script_arguments)
 
@@ -341,8 +350,19 @@ def _wishes(arguments: argparse.Namespace) -> submission.SbatchOptions:
         raise UsageError(f"--options={shown(arguments.options)}: {error}") from error
     others = set(submission.SbatchOptions.__struct_fields__) - {"share", "signal", "options"}
     return submission.SbatchOptions(
-        share=arguments.share_gpu, options=options, **{name: getattr(arguments, name) for name in others}
+        share=share_option.with_sharing(arguments.share_gpu, arguments.sharing),
+        options=options,
+        **{name: getattr(arguments, name) for name in others},
     )
+
+
+def _check_has_number(wishes: submission.SbatchOptions, arguments: argparse.Namespace) -> None:
+    """Raise UsageError for --sharing without a number of tasks, which only a triple supplies."""
+    if arguments.sharing is not None and wishes.share is not None and wishes.share[:1].isalpha():
+        raise UsageError(
+            f"--sharing={arguments.sharing} needs the number of tasks on a GPU where there is no triple: "
+            f"--share-gpu=4 --sharing={arguments.sharing}"
+        )
 
 
 AGAIN_TAKES = ("partition", "time", "options", "retries", "oom_retries", "keep_going", "max_failures", "env",
@@ -351,8 +371,8 @@ AGAIN_TAKES = ("partition", "time", "options", "retries", "oom_retries", "keep_g
 RESUME_TAKES = (*AGAIN_TAKES, "task_time")
 NOT_LOCAL = ("until_done", "slots", "partition", "time", "job_name", "output", "constraint", "qos", "reservation",
              "account", "options", "wait", "parsable")  # fmt: skip
-INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu", "job_name", "constraint", "qos",
-                     "reservation", "account", "dry_run")  # fmt: skip
+INTERACTIVE_TAKES = ("partition", "time", "options", "slots", "gpus", "share_gpu", "sharing", "job_name", "constraint",
+                     "qos", "reservation", "account", "dry_run")  # fmt: skip
 
 
 def _alone(arguments: argparse.Namespace, extra: tuple[str, ...], option: str, taken: Sequence[str]) -> None:

@@ -60,7 +60,7 @@ FIRST_PAGE: dict[str, str] = {
             "--constraint", "--qos", "--reservation", "--account", "--zip", "--distribution", "--logs", "--window",
             "--no-bind", "--gpus-per-task", "--name", "--oom-retries", "--max-per-gpu", "--order", "--memory-guard",
             "--estimate", "--compare-sharing", "--hang", "--undo", "--keep-going", "--env", "--script", "--parsable",
-            "--task-cpus", "--task-mem", "--lines", "--open", "--report",
+            "--task-cpus", "--task-mem", "--lines", "--open", "--report", "--sharing",
         ),
         argparse.SUPPRESS,
     ),

@@ -83,7 +83,7 @@ class Executor(concurrent.futures.Executor):
 
         Args:
             triple: [nodes, workers on each, threads of each], [nodes, workers], or the number of workers on one node.
-            share: As after `llsub --share-gpu`, such as "mem=8G".
+            share: As after `llsub --share-gpu`, such as "mem=8G" or "sharing=time-slicing".
             pack: Each worker is a packed task with `gpu_mem`: on a GPU with room for it.
             gpu_mem: GPU memory of each call, such as "6G", unless `with_options` says otherwise.
             timeout: Time limit of each call in seconds, unless `with_options` says otherwise.

@@ -7,7 +7,7 @@ and what reaches a hook from a program that does not load the plugin: it refuses
 from __future__ import annotations
 
 from ..core import names, numbers
-from ..core.errors import OptionError
+from ..core.errors import OptionError, UsageError, shown
 from ..core.patterns import pattern
 from ..core.records import ShareRequest, SharingChoice
 from ..core.settings import parse_sm
@@ -17,7 +17,8 @@ _SIZE = pattern(r"(?ai)([1-9][0-9]*)(?:([MGT])(?:I?B)?)?")
 _MIB_PER = {"": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
 
 
-_SHARING: tuple[SharingChoice, ...] = ("auto", "mps", "time-slicing", "exclusive")
+SHARING_WORDS: tuple[SharingChoice, ...] = ("auto", "mps", "time-slicing", "exclusive")
+"""The values of `sharing=`, and of --sharing of llsub and llmapreduce."""
 _OLDER: dict[str, SharingChoice] = {names.MPS_ON: "mps", names.MPS_OFF: "time-slicing"}
 
 
@@ -151,12 +152,35 @@ RENOUNCING = f"{names.OPTION_SHARING}={names.SHARING_TIME_SLICING}"
 """The text with which a user excludes MPS."""
 
 
+def with_sharing(written: str | None, word: str | None) -> str | None:
+    """Return the value of --share-gpu= with the way of sharing that --sharing names, if it names one.
+
+    Raises UsageError if the two say different things. The value may be settings without a number.
+    """
+    if word is None:
+        return written
+    added = f"{names.OPTION_SHARING}={word}"
+    if written is None:
+        return f"1,{added}" if word == names.SHARING_EXCLUSIVE else added
+    parts = written.split(",")
+    older = next((f"{names.OPTION_MPS}={older}" for older, sharing in _OLDER.items() if sharing == word), None)
+    said = next((one for one in parts if one.startswith((f"{names.OPTION_SHARING}=", f"{names.OPTION_MPS}="))), None)
+    if said in (added, older) and said is not None:
+        return written
+    if written == names.OPTION_OFF or said is not None:
+        raise UsageError(
+            f"--{names.OPTION}={shown(written, 64)} and --{names.OPTION_SHARING}={word} say two things; remove one of "
+            "them"
+        )
+    return f"{written},{added}"
+
+
 def parse_sharing(value: str) -> SharingChoice:
     """Return the way of sharing with that name. Raises ValueError, with a sentence without subject."""
-    for word in _SHARING:
+    for word in SHARING_WORDS:
         if value == word:
             return word
-    raise ValueError(f"must be {', '.join(_SHARING[:-1])} or {_SHARING[-1]}")
+    raise ValueError(f"must be {', '.join(SHARING_WORDS[:-1])} or {SHARING_WORDS[-1]}")
 
 
 def parse_memory_mib(value: str, name: str) -> tuple[int | None, int]:

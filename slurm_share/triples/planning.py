@@ -27,7 +27,7 @@ from . import overwriting, task_reading
 from .records import TASKS_MAX, Distribution, Run, Triple
 from .rules import checkpoint, deal, failing, fitting, pack_options, packed, parts, submission, together, turns
 from .rules.checkpoint import Checkpoint
-from .rules.fitting import NodeRequest, Sharing
+from .rules.fitting import NodeRequest
 from .rules.pack_options import PackOptions
 from .rules.submission import SbatchOptions
 from .rules.task_files import Tasks
@@ -359,7 +359,10 @@ def plan_here(run: Run, triple: Triple, tasks: Tasks, wishes: SbatchOptions, *, 
     limit = HostMemory().limit()
     parts.check_room(run, tasks, len(os.sched_getaffinity(0)), None if limit is None else limit.mib)
     if run.pack is None:
-        sharing = Sharing() if written is None else fitting.sharing(triple, written, gpus, plugin=False)
+        if written is None:
+            return LocalPlan(replace(run, share=None), gpus)
+        count = gpus if gpus is not None or not written[:1].isalpha() else len(_read_gpus(None)) or None
+        sharing = fitting.sharing(triple, written, count, plugin=False)
         return LocalPlan(replace(run, share=sharing.request), gpus, notes=sharing.notes)
     pack, here = packed.with_limit(run.pack, written), _read_gpus(gpus)
     count = len(here) or gpus

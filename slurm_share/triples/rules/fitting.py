@@ -158,6 +158,8 @@ def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bo
         return Sharing()
     if written is not None and not written[:1].isalpha():
         request = option.parse(written)
+        if request is not None and request.sharing == names.SHARING_EXCLUSIVE and gpus and gpus < triple.per_node:
+            raise UsageError(_alone(triple, gpus))
         if request is not None and gpus and request.per_gpu * gpus < triple.per_node:
             raise UsageError(
                 f"--share-gpu={written} on {counted(gpus, 'GPU')} has room for {request.per_gpu * gpus} processes, but "
@@ -187,8 +189,17 @@ def sharing(triple: Triple, written: str | None, gpus: int | None, *, plugin: bo
         ))  # fmt: skip
     if written is not None:
         _check_settings(written)
+        if f"{names.OPTION_SHARING}={names.SHARING_EXCLUSIVE}" in written.split(",") and per_gpu > 1:
+            raise UsageError(_alone(triple, gpus))
     request = option.parse(str(per_gpu) if written is None else f"{per_gpu},{written}")
     return Sharing(request, is_computed=True)
+
+
+def _alone(triple: Triple, gpus: int) -> str:
+    return (
+        f"{names.OPTION_SHARING}={names.SHARING_EXCLUSIVE} gives each process a GPU of its own, and {triple} has "
+        f"{triple.per_node} processes for {counted(gpus, 'GPU')} of a node; write {replace(triple, per_node=gpus)}"
+    )
 
 
 def _check_settings(written: str | None) -> None:

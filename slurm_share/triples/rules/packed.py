@@ -83,8 +83,8 @@ def sized(triple: Triple, rooms: Sequence[PackRoom], tasks: int, per_gpu: int, w
 
 def sharing(triple: Triple, pack: PackRequest, written: str | None, gpus: int | None, *, plugin: bool) -> Sharing:
     """Return a packed run's share, as `fitting.sharing`. Raises UsageError for settings that --pack excludes."""
-    if written is not None and written != names.OPTION_OFF and written[:1].isalpha():
-        alone = option.parse(f"1,{written}")
+    if written is not None and written != names.OPTION_OFF:
+        alone = option.parse(f"1,{written}" if written[:1].isalpha() else written)
         if alone is not None:
             check_share(alone)  # before an error about the missing number, with which these settings are invalid too
     slots = limits.tasks_per_gpu(triple.per_node, gpus) if gpus else 0
@@ -106,6 +106,11 @@ def sharing(triple: Triple, pack: PackRequest, written: str | None, gpus: int | 
 
 def check_share(request: ShareRequest) -> None:
     """Raise UsageError for settings of --share-gpu that a packed run does not support."""
+    if request.sharing == names.SHARING_EXCLUSIVE:
+        raise UsageError(
+            f"{names.OPTION_SHARING}={names.SHARING_EXCLUSIVE} is one task on each GPU, and --pack starts several "
+            "where they fit; write --pack=exclusive instead"
+        )
     if request.mem_mib is not None:
         raise UsageError(
             "--share-gpu=mem= is one cap for all tasks, but --pack gives each task its own; write "

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.core import names
-from slurm_share.core.errors import OptionError
+from slurm_share.core.errors import OptionError, UsageError
 from slurm_share.core.records import ShareRequest
 from slurm_share.share import option
 
@@ -125,6 +125,29 @@ def test_a_users_word_comes_before_the_sites(text, site, backend):
 @pytest.mark.parametrize(("site", "backend"), [("auto", None), ("mps", None), ("time-slicing", "time-slicing")])
 def test_processes_without_a_share_go_by_the_sites_word(site, backend):
     assert option.backend_of(None, site) == backend
+
+
+@pytest.mark.parametrize(
+    ("written", "word", "merged"),
+    [
+        (None, None, None),
+        ("4,mem=8G", None, "4,mem=8G"),
+        (None, "mps", "sharing=mps"),
+        (None, "exclusive", "1,sharing=exclusive"),
+        ("4", "time-slicing", "4,sharing=time-slicing"),
+        ("mem=8G", "auto", "mem=8G,sharing=auto"),
+        ("4,mps=on", "mps", "4,mps=on"),
+        ("sharing=mps,mem=8G", "mps", "sharing=mps,mem=8G"),
+    ],
+)
+def test_the_option_sharing_is_a_setting_of_the_share(written, word, merged):
+    assert option.with_sharing(written, word) == merged
+
+
+@pytest.mark.parametrize(("written", "word"), [("off", "mps"), ("4,mps=off", "mps"), ("sharing=auto", "mps")])
+def test_two_ways_of_sharing_are_refused(written, word):
+    with pytest.raises(UsageError, match="say two things"):
+        option.with_sharing(written, word)
 
 
 @given(st.text(max_size=80))
