@@ -242,7 +242,10 @@ def test_compute_mode_is_kept_in_the_state(two_gpus: Host) -> None:
     assert (two_gpus.state / "gpu0").read_text().count("compute_mode") == 1
     assert stat.S_IMODE((two_gpus.state / "gpu0").stat().st_mode) == 0o644
     files = sorted(path.name for path in two_gpus.state.iterdir())
-    assert files == ["README", "accounted", "clients", "driver", "energy0", "energy1", "gpu0", "gpu1", "lock"]
+    assert files == [
+        *("README", "accounted", "clients", "driver", "ended", "energy0", "energy1", "gpu0", "gpu1", "lock"),
+        "memory_limits",
+    ]
 
 
 ACCOUNTED = """

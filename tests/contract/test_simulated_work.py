@@ -292,15 +292,19 @@ def test_memory_grows_at_the_stated_part_of_the_work(two_gpus: Host) -> None:
 # ---- Elastic programs, several processes ----
 
 
-def test_an_elastic_program_takes_what_it_is_given(two_gpus: Host, mps: StartMps) -> None:
+def test_an_elastic_program_takes_what_it_is_given_and_its_part_of_the_whole_gpu(two_gpus: Host, mps: StartMps) -> None:
+    """The limit of MPS shows as free memory and not as the total."""
     environ = mps(f"SIMGPU_SERVER pid={os.getpid()}") | {"CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=10G"}
     for word, held, extra in (
         ("cap", 10240, {}),
-        ("50%", 5120, {}),
-        ("xla", 7680, {}),
-        ("xla", 2560, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.25"}),
+        ("5%", 4096, {}),
+        ("xla", 8192, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.1"}),
     ):
         assert f"memory {held} MiB" in two_gpus.task("--memory", word, "--seconds", "0.05", **environ, **extra)[1]
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in two_gpus.task("--memory", "xla", **environ)[2]
+    said = two_gpus.task("--memory", "1G", "--mem-info", "after", "--seconds", "0.05", **environ)[1]
+    assert "cudaMemGetInfo: free 9216 MiB, total 81920 MiB (simulated)" in said
+    assert "memory 61440 MiB" in two_gpus.task("--memory", "xla", "--seconds", "0.05")[1]
     two_gpus.start_and_hear("--memory", "20G", "--seconds", "60")
     assert f"memory {81920 - 20480} MiB" in two_gpus.task("--memory", "cap", "--seconds", "0.05")[1]
     assert f"memory {81920 - 20480} MiB" in two_gpus.task("--peak", "cap", "--memory", "cap", "--seconds", "0.05")[1]

@@ -454,6 +454,10 @@ nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t *me
         return NVML_ERROR_INVALID_ARGUMENT;
     if (memory->version != STRUCT_VERSION(nvmlMemory_v2_t, 2))
         return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
+    if (result == NVML_SUCCESS) {
+        READ_DEVICE(memory);
+        result = nvml_limit_memory(&gpu, &plain);
+    }
     if (result != NVML_SUCCESS)
         return result;
     memory->total = plain.total;

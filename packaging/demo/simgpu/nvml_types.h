@@ -41,6 +41,16 @@ typedef struct {
 } nvmlMemory_v2_t;
 
 typedef struct {
+    const char *nameSpace; /* the cgroup's folder */
+    unsigned long long softLimit, hardLimit;
+} nvmlSetMemoryLimits_v1_t;
+
+typedef struct {
+    const char *nameSpace;
+    unsigned long long softLimit, hardLimit, currentUsed;
+} nvmlGetMemoryLimits_v1_t;
+
+typedef struct {
     unsigned int gpu, memory;
 } nvmlUtilization_t;
 
@@ -108,7 +118,7 @@ enum {
     NVML_COMPUTEMODE_EXCLUSIVE_PROCESS = 3
 };
 
-/* ---- shared by nvml.c, processes.c and gpm.c ---- */
+/* ---- shared by nvml.c, processes.c, memory_limits.c and gpm.c ---- */
 
 /* True between nvmlInit and the matching nvmlShutdown. */
 bool nvml_initialised(void);
@@ -118,6 +128,9 @@ nvmlReturn_t nvml_device(nvmlDevice_t device, struct gpu *gpu);
 
 /* Reads the live clients of a GPU; SUCCESS or MEMORY. The caller frees the list in both cases. */
 nvmlReturn_t nvml_clients(const struct gpu *gpu, struct client_list *list);
+
+/* Makes the memory of a card what a process sees whose own cgroup has a limit. */
+nvmlReturn_t nvml_limit_memory(const struct gpu *gpu, nvmlMemory_t *memory);
 
 /* Microseconds since 1970. */
 unsigned long long nvml_now_us(void);

@@ -86,4 +86,4 @@ def of_mps(environ: Mapping[str, str], state: str) -> Profile:
 
 def kernel_has_dmem() -> bool:
     """Return whether the kernel has the controller dmem in its tree of cgroup v2."""
-    return any(os.path.exists(f"{tree}/dmem.capacity") for tree in ("/sys/fs/cgroup", "/sys/fs/cgroup/unified"))
+    return os.path.exists("/sys/fs/cgroup/dmem.capacity")

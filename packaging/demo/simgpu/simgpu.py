@@ -18,11 +18,15 @@ import select
 import stat
 import time
 
+import simdriver
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from typing import NoReturn
+
+    import simlimits
 
 STATE_VARIABLE = "SIMGPU_STATE"
 DEFAULT_STATE = "/run/simgpu"
@@ -46,6 +50,9 @@ MPS_ANSWER_TIMEOUT_S = 120.0
 """Seconds to wait for the first server of a daemon, which a loaded machine starts slowly. Then a client fails."""
 LOST_CHECK_INTERVAL_S = 1.0
 """Interval at which a task checks whether its GPU is lost, and confirms its load for the energy counter (state.c)."""
+
+ENDED_CHECK_INTERVAL_S = 0.2
+"""The same for an MPS client whose memory the driver may give to another process."""
 
 DEFAULT_IDLE_W = 52
 DEFAULT_MAX_W = 275
@@ -73,8 +80,20 @@ WANTS = ("want_sm", "want_dram", "want_util")
 CLASH = "clash"
 """Number of the kind of work that processes do badly next to each other (simwork.py); 0: none."""
 
+CGROUPS = "cg"
+"""Inode numbers of a client's cgroup and of those above it (simlimits.py)."""
+
 NUMBER_KEYS = ("used", "sm", "util", "mem", "mps", CLASH, *COUNTERS, *WANTS)
 """Known keys of a client file."""
+
+
+KINDS = ("device", "async", "vmm", "managed", "host")
+"""How memory is allocated: cudaMalloc, cudaMallocAsync, cuMemCreate, cudaMallocManaged, cudaMallocHost."""
+NOT_COUNTED = ("managed", "host")
+"""Kinds that no limit concerns: pages of managed memory move to the host when the card is full."""
+MPS_LIMIT_COUNTS = "device,async"
+"""Kinds that count against the limit of MPS. Not known from a real driver (word mps_limit_counts of the state folder's
+file `driver`). Known is that the limit leaves out some (docs.nvidia.com/deploy/mps, memory partitioning)."""
 
 
 class SimulationError(Exception):
@@ -148,10 +167,19 @@ class Gpu:
 class Client:
     """One live process on one GPU, as its client file describes it."""
 
-    __slots__ = ("clash", "mps_server", "pid", "sm", "used_bytes", "want_dram", "want_sm", "want_util")
+    __slots__ = (
+        *("cgroups", "clash", "mps_server", "name", "pid", "sm", "used_bytes"),
+        *("want_dram", "want_sm", "want_util"),
+    )
 
-    def __init__(self, pid: int, numbers: Mapping[str, int], stopped: bool) -> None:
+    def __init__(
+        self, pid: int, numbers: Mapping[str, int], stopped: bool, name: str = "", cgroups: tuple[int, ...] = ()
+    ) -> None:
         self.pid = pid
+        self.name = name
+        """Name of its client file."""
+        self.cgroups = cgroups
+        """Its cgroup and those above it; empty: unknown."""
         self.used_bytes = numbers["used"]
         self.mps_server = numbers.get("mps", 0)
         """PID of its MPS server; 0: none."""
@@ -311,6 +339,8 @@ def live_clients(state: str, gpu: Gpu) -> list[Client]:
         process = process_identity(pid)
         if process is None or process[0] != start:
             _remove_quietly(f"{folder}/{name}")
+            if not aside:
+                _remove_quietly(f"{state}/ended/{name}")
             continue
         if aside or index != gpu.index:
             continue
@@ -318,15 +348,29 @@ def live_clients(state: str, gpu: Gpu) -> list[Client]:
         if read is None:
             continue
         words, owner = read
-        if owner not in (process[1], 0) or "used" not in words:
+        if owner not in (process[1], 0) or "used" not in words or has_been_ended(state, name, process[1]):
             continue
         known = {key: words[key] for key in NUMBER_KEYS if key in words}
         if not all(number.isascii() and number.isdigit() for number in known.values()):
             continue
         most = {"used": gpu.memory_bytes, "mps": 1 << 32, CLASH: 1 << 32}
         numbers = {key: min(int(number), most.get(key, 100)) for key, number in known.items()}
-        clients.append(Client(pid, numbers, stopped=process[2]))
+        cgroups = tuple(int(word) for word in words.get(CGROUPS, "").split(",") if _whole(word) is not None)
+        clients.append(Client(pid, numbers, process[2], name, cgroups))
     return clients
+
+
+def used_in(cgroup: int, clients: Iterable[Client], *, nests: bool) -> int:
+    """Return the memory that clients hold in a cgroup; with `nests` also below it."""
+    return sum(one.used_bytes for one in clients if (cgroup in one.cgroups if nests else one.cgroups[:1] == (cgroup,)))
+
+
+def has_been_ended(state: str, name: str, owner: int) -> bool:
+    """Return whether the driver has ended a client, whose process belongs to `owner` (simlimits.py)."""
+    try:
+        return os.lstat(f"{state}/ended/{name}").st_uid in (owner, 0)
+    except OSError:
+        return False
 
 
 def _remove_quietly(path: str) -> None:
@@ -454,6 +498,17 @@ def memory_limit(limits: str, ordinal: int) -> int | None:
     return None
 
 
+def names_unseen_gpu(limits: str, uuids: tuple[str, ...]) -> bool:
+    """Return whether a CUDA_MPS_PINNED_DEVICE_MEM_LIMIT names a GPU that the process does not see, by number or UUID:
+    then no limit of MPS holds, its server's included."""
+    for entry in limits.split(","):
+        device = entry.partition("=")[0].strip()
+        number = _whole(device)
+        if device and not (device in uuids if number is None else number < len(uuids)):
+            return True
+    return False
+
+
 def thread_percentage(variable: str | None, default: float) -> float:
     """Return a client's SM percentage: the requested value, at most the server's default; a value out of range is
     ignored."""
@@ -557,8 +612,13 @@ class Context:
     def __init__(self, environ: Mapping[str, str], ordinal: int = 0) -> None:
         self._state = state_folder(environ)
         gpus = read_gpus(self._state)
+        self._driver = simdriver.read_values(self._state)
         self.mps = mps_connection(environ)
         self._words: dict[str, int] = {"used": 0}
+        self._held: dict[tuple[int, str], int] = {}
+        """Bytes by number of the context and kind of the allocation."""
+        self._driver_limits: simlimits.MemoryLimits | None = None
+        """The driver's limits of this process's cgroup; None: it has no such limits."""
         self._registered = False
         self._checked_s = time.monotonic()
         self._accounted: _Accounted | None = None
@@ -573,7 +633,12 @@ class Context:
             self.visible_count = len(visible)
             """Number of devices that this process sees."""
             self._index = visible[ordinal].index
+            self._seen_uuids = tuple(gpu.uuid for gpu in visible)
             self._limits = self._memory_limits(environ, ordinal)
+            if (back_end := self._driver.get("memory_limits", simdriver.OFF)) != simdriver.OFF:
+                import simlimits  # only tasks under such a driver pay for this import
+
+                self._driver_limits = simlimits.MemoryLimits(self._state, self._index, back_end)
             self.percentage = 100.0
             """SM share in percent; 100 without MPS."""
             if self.mps is not None:
@@ -598,23 +663,33 @@ class Context:
     def used_bytes(self) -> int:
         return self._words["used"]
 
-    def allocate(self, size_bytes: int) -> None:
-        """Allocate memory on the GPU. Raises CudaError CUDA_ERROR_OUT_OF_MEMORY if the GPU, or the MPS limit, has no
-        room."""
+    def held_bytes(self, kind: str) -> int:
+        """Return the memory that was allocated in one of the ways of KINDS."""
+        return sum(size for (_, one), size in self._held.items() if one == kind)
+
+    def allocate(self, size_bytes: int, kind: str = "device", number: int = 0) -> None:
+        """Allocate memory on the GPU, in one of the ways of KINDS, in this process's context of that number.
+
+        Raises CudaError CUDA_ERROR_OUT_OF_MEMORY if the GPU, the limit of MPS or one of the driver has no room,
+        CUDA_ERROR_MPS_CLIENT_TERMINATED if the driver has ended this process.
+        """
+        if kind in NOT_COUNTED:
+            self._hold(size_bytes, number, kind)
+            return
         with _Lock(self._state):
             self.gpu = self._read_gpu()
-            wanted = self.used_bytes + size_bytes
-            for limit in self._limits:
-                if wanted > limit:
-                    why = f"{_mib(wanted)} is above the MPS limit of {_mib(limit)}"
-                    raise OutOfMemory(why, size_bytes, self.used_bytes, max(0, limit - self.used_bytes), limit, {})
-            others = {client.pid: client.used_bytes for client in self.neighbours()}
+            self._hear_driver()
+            others = self.neighbours()
+            self._keep_mps_limit(size_bytes, kind, number)
+            self._keep_driver_limits(size_bytes, others)
+            held = sum(client.used_bytes for client in others)
             total = self.gpu.memory_bytes
-            if sum(others.values()) + wanted > total:
-                free = max(0, total - sum(others.values()) - self.used_bytes)
+            if held + self.used_bytes + size_bytes > total and not self._make_room(size_bytes, others):
+                free = max(0, total - held - self.used_bytes)
                 why = f"{_mib(size_bytes)} wanted, {_mib(free)} free of {_mib(total)}"
-                raise OutOfMemory(why, size_bytes, self.used_bytes, free, total, others)
-            self._words["used"] = wanted
+                raise OutOfMemory(why, size_bytes, self.used_bytes, free, total, self._by_pid(others))
+            self._hold(size_bytes, number, kind)
+            self._words["used"] = self.used_bytes + size_bytes
             self._write()
 
     @staticmethod
@@ -634,18 +709,76 @@ class Context:
             return self.mps.partition_sms
         return max(2, int(self.gpu.multiprocessors * self.percentage / 100) // 2 * 2)
 
-    def visible_bytes(self) -> int:
-        """Return the memory that this process can see: the GPU's, or the MPS limit if that is less."""
-        return min((self.gpu.memory_bytes, *self._limits))
+    def _hold(self, size_bytes: int, number: int, kind: str) -> None:
+        self._held[number, kind] = self._held.get((number, kind), 0) + size_bytes
+
+    def _keep_mps_limit(self, size_bytes: int, kind: str, number: int) -> None:
+        """Raise OutOfMemory if the MPS limit has no room. It holds for all contexts of the process together, or for
+        each: that is not known from a real driver (word mps_limit_per)."""
+        counted = self._driver.get("mps_limit_counts", MPS_LIMIT_COUNTS).split(",")
+        if kind not in counted:
+            return
+        each = self._driver.get("mps_limit_per") == "context"
+        held = (size for (of, one), size in self._held.items() if one in counted and (of == number or not each))
+        wanted = sum(held) + size_bytes
+        for limit in self._limits:
+            if wanted > limit:
+                why = f"{_mib(wanted)} is above the MPS limit of {_mib(limit)}"
+                left = max(0, limit + size_bytes - wanted)
+                raise OutOfMemory(why, size_bytes, self.used_bytes, left, self.gpu.memory_bytes, {})
+
+    def _keep_driver_limits(self, size_bytes: int, others: Sequence[Client]) -> None:
+        """Raise OutOfMemory if a hard limit of this process's cgroup, or of one above that counts, has no room."""
+        limits = self._driver_limits
+        if limits is None:
+            return
+        limits.refresh()
+        for limit in limits.hard():
+            used = used_in(limit.cgroup, others, nests=limits.nests) + self.used_bytes
+            if used + size_bytes > limit.hard:
+                why = f"{_mib(used + size_bytes)} is above the driver's limit of {_mib(limit.hard)} for its cgroup"
+                total = limits.total(self.gpu.memory_bytes)
+                raise OutOfMemory(why, size_bytes, self.used_bytes, max(0, limit.hard - used), total, {})
+
+    def _make_room(self, size_bytes: int, others: Sequence[Client]) -> bool:
+        """Let the driver end MPS clients that are above their guaranteed part; return whether there is room then."""
+        if self._driver_limits is None:
+            return False
+        room = self.gpu.memory_bytes - sum(client.used_bytes for client in others) - self.used_bytes
+        ended = self._driver_limits.to_end(size_bytes, self.used_bytes, others, room)
+        for client in ended:
+            with open(f"{self._state}/ended/{client.name}", "w"):
+                pass
+        return bool(ended)
+
+    def _hear_driver(self) -> None:
+        """Raise CudaError if the driver has ended this process. Like CUDA, it says so at the next call."""
+        if self._driver_limits is not None and has_been_ended(self._state, self._name, os.geteuid()):
+            raise CudaError("CUDA_ERROR_MPS_CLIENT_TERMINATED", "another process needed its guaranteed memory")
+
+    @staticmethod
+    def _by_pid(clients: Iterable[Client]) -> dict[int, int]:
+        return {client.pid: client.used_bytes for client in clients}
+
+    def total_bytes(self) -> int:
+        """Return the total memory that this process sees: the GPU's, or the driver's limit of its own cgroup. The limit
+        of MPS does not show there."""
+        if self._driver_limits is None:
+            return self.gpu.memory_bytes
+        return self._driver_limits.total(self.gpu.memory_bytes)
 
     def available_bytes(self) -> int:
         """Return the memory that this process can still allocate now."""
-        others = sum(client.used_bytes for client in self.neighbours())
-        return max(0, min(self.gpu.memory_bytes - others, *self._limits, self.gpu.memory_bytes) - self.used_bytes)
+        others = self.neighbours()
+        free = [self.gpu.memory_bytes - sum(client.used_bytes for client in others), *self._limits]
+        if (limits := self._driver_limits) is not None:
+            free += [limit.hard - used_in(limit.cgroup, others, nests=limits.nests) for limit in limits.hard()]
+        return max(0, min(free) - self.used_bytes)
 
     def free(self, size_bytes: int) -> None:
         """Free memory, at most what is held."""
         self._words["used"] = max(0, self.used_bytes - size_bytes)
+        self._held[0, "device"] = max(0, self._held.get((0, "device"), 0) - size_bytes)
         self._write()
 
     def set_load(self, sm: int, memory: int = 0, counters: Iterable[tuple[str, int]] = ()) -> int:
@@ -675,16 +808,22 @@ class Context:
         end = time.monotonic() + seconds
         watched = [] if self.mps is None else [self.mps.fileno()]
         while (left := end - (now := time.monotonic())) > 0:
-            check = max(0.0, self._checked_s + LOST_CHECK_INTERVAL_S - now)
+            check = max(0.0, self._checked_s + self._check_interval_s - now)
             if select.select(watched, [], [], min(left, check))[0]:
                 self._hear_server()
-            if time.monotonic() - self._checked_s >= LOST_CHECK_INTERVAL_S:
+            if time.monotonic() - self._checked_s >= self._check_interval_s:
                 self._check()
+
+    @property
+    def _check_interval_s(self) -> float:
+        can_be_ended = self.mps is not None and self._driver_limits is not None
+        return ENDED_CHECK_INTERVAL_S if can_be_ended else LOST_CHECK_INTERVAL_S
 
     def _check(self) -> None:
         """Check, once a second, whether the GPU is lost, and confirm this process's load for the energy counter."""
         self._checked_s = time.monotonic()
         self.gpu = self._read_gpu()
+        self._hear_driver()
         if self.watch is not None:
             self.watch()
         if self._accounted is not None:
@@ -739,6 +878,8 @@ class Context:
                 except OSError:
                     pass  # the folder is gone, and the counter with it
             _remove_quietly(f"{self._state}/clients/{self._name}")
+            if self._driver_limits is not None:
+                _remove_quietly(f"{self._state}/ended/{self._name}")
 
     def _hear_server(self) -> None:
         """Read the server's message, which always ends this client: after `terminate_client`, or after another client's
@@ -757,7 +898,10 @@ class Context:
         """Return the server's limit and the client's own; both apply. Without MPS CUDA ignores both."""
         if self.mps is None:
             return ()
-        texts = (self.mps.memory_limits, environ.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", ""))
+        asked = environ.get("CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "")
+        if names_unseen_gpu(asked, self._seen_uuids):
+            return ()
+        texts = (self.mps.memory_limits, asked)
         limits = (memory_limit(text, ordinal) for text in texts)
         return tuple(limit for limit in limits if limit is not None)
 
@@ -795,6 +939,8 @@ class Context:
         """Write the client file atomically: under an unpredictable name, then renamed."""
         folder = f"{self._state}/clients"
         line = " ".join(f"{key}={value}" for key, value in self._words.items())
+        if self._driver_limits is not None and self._driver_limits.cgroups:
+            line += f" {CGROUPS}={','.join(map(str, self._driver_limits.cgroups))}"
         aside = f"{folder}/.{self._name}.{time.monotonic_ns()}~"
         try:
             fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o644)

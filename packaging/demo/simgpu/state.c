@@ -43,9 +43,14 @@
  *       util=PERCENT          part of the time in which its kernels run  as sm
  *       mem=PERCENT           memory controller load                     0
  *       mps=PID               its MPS server, 0: none                    0
+ *       cg=N,N,...            inode numbers of its cgroup (v2) and of    unknown
+ *                             those above it, in that order
  *       occupancy= tensor= dram= fp64= fp32= fp16=   PERCENT of the GPM counters of these names; unknown if absent
  *       want_sm= want_dram= want_util=   PERCENT that it would use alone, if neighbours slow it down (simwork.py)
  *       clash=NUMBER      the kind of work that slows it down more than the load explains (simwork.py)
+ *   memory_limits/      one file per GPU and cgroup with a limit, see memory_limits.c
+ *   ended/              mode 1777; one empty file, with the name of a client file, for each MPS client that the driver
+ *                       has ended to give its memory to a process within its guaranteed part; it counts no longer
  *   energy0, energy1, ...   mode 0666; one line `at=NANOSECONDS uj=MICROJOULES sm=PERCENT`: energy of the card up to a
  *                       time of CLOCK_MONOTONIC, and its SM load since then. Each change of a load, and each query of
  *                       the energy, updates it under flock(2) on the file. A working task confirms its load once a
@@ -108,7 +113,7 @@ static const char *state_folder(void)
     return folder && *folder ? folder : DEFAULT_STATE;
 }
 
-static int open_state_folder(void)
+int state_open_folder(void)
 {
     return open(state_folder(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 }
@@ -120,7 +125,7 @@ bool state_real_driver_loaded(void)
 
 bool state_present(void)
 {
-    int folder = open_state_folder();
+    int folder = state_open_folder();
 
     if (folder < 0)
         return false;
@@ -128,9 +133,9 @@ bool state_present(void)
     return true;
 }
 
-/* Reads a whole small file into `text`, ended by '\0'. -1 if it is missing, no regular file, or longer than the
+/* -1 if it is missing, no regular file, or longer than the
  * buffer. O_NONBLOCK: a fifo that a user put into the folder must not block us. */
-static ssize_t read_small_file(int folder, const char *name, char *text, size_t size, struct stat *info)
+ssize_t state_read_file(int folder, const char *name, char *text, size_t size, struct stat *info)
 {
     size_t length = 0;
     int fd = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -161,8 +166,7 @@ static ssize_t read_small_file(int folder, const char *name, char *text, size_t 
     return (ssize_t)length;
 }
 
-/* Parses a decimal number without sign, blanks or further characters; values above `limit` become `limit`. */
-static bool parse_number(const char *text, uint64_t limit, uint64_t *number)
+bool state_parse_number(const char *text, uint64_t limit, uint64_t *number)
 {
     uint64_t value = 0;
 
@@ -184,7 +188,7 @@ static bool parse_unsigned(const char *text, unsigned int limit, unsigned int *n
 {
     uint64_t value;
 
-    if (!parse_number(text, limit, &value))
+    if (!state_parse_number(text, limit, &value))
         return false;
     *number = (unsigned int)value;
     return true;
@@ -200,20 +204,24 @@ static void set_driver_value(struct driver *driver, const char *key, const char 
         snprintf(driver->nvml_version, sizeof driver->nvml_version, "%s", value);
     else if (!strcmp(key, "cuda"))
         (void)parse_unsigned(value, INT32_MAX, &driver->cuda);
+    else if (!strcmp(key, "memory_limits"))
+        driver->memory_limits = !strcmp(value, "dmem")   ? LIMITS_DMEM
+                                : !strcmp(value, "misc") ? LIMITS_MISC
+                                                         : LIMITS_OFF;
 }
 
 void state_read_driver(struct driver *driver)
 {
     char text[DRIVER_FILE_SIZE], *rest = text, *line;
     struct stat info;
-    int folder = open_state_folder();
+    int folder = state_open_folder();
 
     memset(driver, 0, sizeof *driver);
     snprintf(driver->version, sizeof driver->version, "0.0-simulated");
     snprintf(driver->nvml_version, sizeof driver->nvml_version, "0.0-simulated");
     if (folder < 0)
         return;
-    if (read_small_file(folder, "driver", text, sizeof text, &info) < 0)
+    if (state_read_file(folder, "driver", text, sizeof text, &info) < 0)
         rest = NULL;
     close(folder);
     while ((line = strsep(&rest, "\n"))) {
@@ -272,7 +280,7 @@ static void set_gpu_value(struct gpu *gpu, const char *key, char *value)
         gpu->mps_lists = !strcmp(value, "mps")       ? MPS_IN_MPS_LIST
                          : !strcmp(value, "compute") ? MPS_IN_COMPUTE_LIST
                                                      : MPS_IN_BOTH;
-    else if (!strcmp(key, "memory_mib") && parse_number(value, UINT64_MAX >> 20, &mib))
+    else if (!strcmp(key, "memory_mib") && state_parse_number(value, UINT64_MAX >> 20, &mib))
         gpu->memory_bytes = mib << 20;
     else if (!strcmp(key, "memory_info"))
         gpu->memory_info = !strcmp(value, "zero")   ? MEMORY_ZERO
@@ -302,7 +310,7 @@ static void set_gpu_value(struct gpu *gpu, const char *key, char *value)
         gpu->detail_list = number;
     else if (!strcmp(key, "power_w") && parse_unsigned(value, 1000000, &number))
         gpu->power_mw = 1000LL * number;
-    else if (!strcmp(key, "energy_j") && parse_number(value, INT64_MAX / 1000, &joules))
+    else if (!strcmp(key, "energy_j") && state_parse_number(value, INT64_MAX / 1000, &joules))
         gpu->energy_mj = 1000LL * (long long)joules;
     else if (!strcmp(key, "temperature_c") && parse_unsigned(value, 1000, &number))
         gpu->temperature_c = number;
@@ -314,7 +322,7 @@ static bool read_gpu_at(int folder, int index, struct gpu *gpu)
     struct stat info;
 
     snprintf(name, sizeof name, "gpu%d", index);
-    if (read_small_file(folder, name, text, sizeof text, &info) < 0)
+    if (state_read_file(folder, name, text, sizeof text, &info) < 0)
         return false;
 
     memset(gpu, 0, sizeof *gpu);
@@ -347,7 +355,7 @@ bool state_read_gpu(int index, struct gpu *gpu)
 
     if (index < 0 || index >= MAX_GPUS)
         return false;
-    folder = open_state_folder();
+    folder = state_open_folder();
     if (folder < 0)
         return false;
     found = read_gpu_at(folder, index, gpu);
@@ -359,7 +367,7 @@ unsigned int state_gpu_count(void)
 {
     unsigned int count = 0;
     struct gpu gpu;
-    int folder = open_state_folder();
+    int folder = state_open_folder();
 
     if (folder < 0)
         return 0;
@@ -384,30 +392,17 @@ static int write_whole(int fd, const char *text, size_t length)
     return 0;
 }
 
-/* Replaces the compute_mode lines of the file by one; writes a temporary file and renames it, so that readers see the
- * whole. */
-static int rewrite_key(int folder, const char *name, const char *key, unsigned int number)
+static int write_aside(int folder, const char *name, const char *text, size_t length, mode_t mode)
 {
-    char text[GPU_FILE_SIZE], fresh[GPU_FILE_SIZE + 32], aside[32];
-    struct stat info;
-    size_t length = 0;
-    int fd, error;
+    char aside[64];
+    int error, fd;
 
-    if (read_small_file(folder, name, text, sizeof text, &info) < 0)
-        return ENOENT;
-    char *rest = text, *line;
-    while ((line = strsep(&rest, "\n"))) {
-        if (*line && (strncmp(line, key, strlen(key)) || line[strlen(key)] != '='))
-            length += (size_t)snprintf(fresh + length, sizeof fresh - length, "%s\n", line);
-    }
-    length += (size_t)snprintf(fresh + length, sizeof fresh - length, "%s=%u\n", key, number);
-
-    snprintf(aside, sizeof aside, ".%.20s~", name);
+    snprintf(aside, sizeof aside, ".%.48s~", name);
     fd = openat(folder, aside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
     if (fd < 0)
         return errno;
-    error = write_whole(fd, fresh, length);
-    if (!error && fchmod(fd, info.st_mode & 0777))
+    error = write_whole(fd, text, length);
+    if (!error && fchmod(fd, mode))
         error = errno;
     close(fd);
     if (!error && renameat(folder, aside, folder, name))
@@ -417,22 +412,60 @@ static int rewrite_key(int folder, const char *name, const char *key, unsigned i
     return error;
 }
 
+int state_write_file(int folder, const char *name, const char *text)
+{
+    return write_aside(folder, name, text, strlen(text), 0644);
+}
+
+int state_lock(int folder)
+{
+    int lock = openat(folder, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+    if (lock >= 0 && flock(lock, LOCK_EX)) {
+        int error = errno;
+
+        close(lock);
+        errno = error;
+        return -1;
+    }
+    return lock;
+}
+
+/* Replaces the compute_mode lines of the file by one; writes a temporary file and renames it, so that readers see the
+ * whole. */
+static int rewrite_key(int folder, const char *name, const char *key, unsigned int number)
+{
+    char text[GPU_FILE_SIZE], fresh[GPU_FILE_SIZE + 32];
+    struct stat info;
+    size_t length = 0;
+
+    if (state_read_file(folder, name, text, sizeof text, &info) < 0)
+        return ENOENT;
+    char *rest = text, *line;
+    while ((line = strsep(&rest, "\n"))) {
+        if (*line && (strncmp(line, key, strlen(key)) || line[strlen(key)] != '='))
+            length += (size_t)snprintf(fresh + length, sizeof fresh - length, "%s\n", line);
+    }
+    length += (size_t)snprintf(fresh + length, sizeof fresh - length, "%s=%u\n", key, number);
+
+    return write_aside(folder, name, fresh, length, info.st_mode & 0777);
+}
+
 static int set_key(int index, const char *key, unsigned int number)
 {
     char name[32];
-    int error, lock, folder = open_state_folder();
+    int error, lock, folder = state_open_folder();
 
     if (folder < 0)
         return errno;
-    lock = openat(folder, "lock", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (lock < 0 || flock(lock, LOCK_EX)) {
+    lock = state_lock(folder);
+    if (lock < 0) {
         error = errno;
     } else {
         snprintf(name, sizeof name, "gpu%d", index);
         error = rewrite_key(folder, name, key, number);
-    }
-    if (lock >= 0)
         close(lock);
+    }
     close(folder);
     return error;
 }
@@ -475,7 +508,7 @@ static bool process_lives(unsigned int pid, uint64_t start, uid_t *owner, bool *
     char state;
 
     snprintf(path, sizeof path, "/proc/%u/stat", pid);
-    if (read_small_file(AT_FDCWD, path, text, sizeof text, &info) < 0)
+    if (state_read_file(AT_FDCWD, path, text, sizeof text, &info) < 0)
         return false;
     /* The process chooses field 2, which may have blanks and brackets: continue after the last bracket. */
     const char *after_name = strrchr(text, ')');
@@ -503,7 +536,7 @@ static bool parse_client_line(char *line, const struct gpu *gpu, struct client *
             return false;
         *value++ = '\0';
         if (!strcmp(word, "used")) {
-            if (!parse_number(value, gpu->memory_bytes, &client->memory_bytes))
+            if (!state_parse_number(value, gpu->memory_bytes, &client->memory_bytes))
                 return false;
             used_known = true;
         } else if (!strcmp(word, "sm")) {
@@ -520,6 +553,8 @@ static bool parse_client_line(char *line, const struct gpu *gpu, struct client *
             if (!parse_unsigned(value, UINT32_MAX, &number))
                 return false;
             client->mps = number != 0;
+        } else if (!strcmp(word, "cg")) {
+            snprintf(client->cgroups, sizeof client->cgroups, "%s", value);
         } else {
             for (int i = 0; i < COUNTER_COUNT; i++) {
                 if (strcmp(word, counter_words[i]))
@@ -543,6 +578,16 @@ static void stop_client(struct client *client)
         client->counters[i] = client->counters[i] < 0 ? -1 : 0;
 }
 
+/* Whether the driver has ended a client whose process belongs to `owner` (simlimits.py). */
+static bool has_been_ended(int clients, const char *name, uid_t owner)
+{
+    char path[96];
+    struct stat info;
+
+    snprintf(path, sizeof path, "../ended/%.64s", name);
+    return !fstatat(clients, path, &info, AT_SYMLINK_NOFOLLOW) && (info.st_uid == owner || info.st_uid == 0);
+}
+
 static bool read_client(int folder, const char *name, const struct gpu *gpu, struct client *client)
 {
     char line[CLIENT_LINE_SIZE];
@@ -557,8 +602,8 @@ static bool read_client(int folder, const char *name, const struct gpu *gpu, str
     if (!parse_client_name(name, &pid, &index, &start) || index != (unsigned int)gpu->index ||
         !process_lives(pid, start, &owner, &stopped))
         return false;
-    length = read_small_file(folder, name, line, sizeof line, &info);
-    if (length < 1 || (info.st_uid != owner && info.st_uid != 0))
+    length = state_read_file(folder, name, line, sizeof line, &info);
+    if (length < 1 || (info.st_uid != owner && info.st_uid != 0) || has_been_ended(folder, name, owner))
         return false;
     if (line[length - 1] != '\n' || strlen(line) != (size_t)length)
         return false;
@@ -629,7 +674,7 @@ bool state_read_clients(const struct gpu *gpu, struct client_list *list)
     struct dirent *entry;
     bool complete = true;
     DIR *names;
-    int clients, folder = open_state_folder();
+    int clients, folder = state_open_folder();
 
     memset(list, 0, sizeof *list);
     if (folder < 0)
@@ -671,7 +716,7 @@ static void for_accounted(int index, bool (*use)(int folder, const char *name, v
     unsigned int pid, gpu;
     uint64_t start;
     DIR *names;
-    int accounted, folder = open_state_folder();
+    int accounted, folder = state_open_folder();
 
     if (folder < 0)
         return;
@@ -722,7 +767,7 @@ static bool read_accounted(int folder, const char *name, void *data)
     if (list->count == list->room)
         return false;
     if (!parse_client_name(name, &one->pid, &gpu, &start) ||
-        read_small_file(folder, name, line, sizeof line, &info) < 1 ||
+        state_read_file(folder, name, line, sizeof line, &info) < 1 ||
         sscanf(line, "began_us=%" SCNu64 " seen_us=%" SCNu64 " ended=%1u busy_us=%" SCNu64 " peak=%" SCNu64,
                &one->began_us, &one->seen_us, &ended, &one->busy_us, &one->peak_bytes) != 5)
         return true;
@@ -784,7 +829,7 @@ static int64_t monotonic_ns(void)
 static int open_energy(const struct gpu *gpu, bool *writable)
 {
     char name[32];
-    int fd, folder = open_state_folder();
+    int fd, folder = state_open_folder();
 
     if (folder < 0)
         return -1;

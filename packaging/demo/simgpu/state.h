@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
+#include <sys/types.h>
 
 /* NVML_DEVICE_UUID_BUFFER_SIZE, NVML_DEVICE_NAME_V2_BUFFER_SIZE, NVML_DEVICE_PCI_BUS_ID_BUFFER_SIZE in nvidia-ml-py. */
 #define UUID_SIZE 80
@@ -12,6 +14,9 @@
 #define BUS_ID_SIZE 32
 /* NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE and NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE there. */
 #define VERSION_SIZE 80
+
+/* Longest list of cgroups of a client. */
+#define CGROUPS_SIZE 256
 
 /* More than any node has, and above the limit of Slurm's gpu plugin. */
 #define MAX_GPUS 64
@@ -39,11 +44,16 @@ enum counter {
     COUNTER_COUNT
 };
 
+/* How the driver limits the memory of a cgroup: it has no such functions; switched off; by its own books; by the kernel's
+ * controller dmem, or as if the kernel had it. */
+enum memory_limits { LIMITS_MISSING, LIMITS_OFF, LIMITS_MISC, LIMITS_DMEM };
+
 /* The driver that the host pretends to have. */
 struct driver {
     char version[VERSION_SIZE];
     char nvml_version[VERSION_SIZE];
     unsigned int cuda;
+    enum memory_limits memory_limits;
 };
 
 struct gpu {
@@ -78,6 +88,7 @@ struct client {
     unsigned int memory_percent;
     unsigned int util_percent; /* time with a kernel running; the SM load unless the client says otherwise */
     bool mps;
+    char cgroups[CGROUPS_SIZE]; /* numbers of its cgroup and of those above it, separated by commas; empty: unknown */
     int counters[COUNTER_COUNT]; /* percent; -1: not stated */
 };
 
@@ -97,6 +108,21 @@ bool state_present(void);
 
 /* Reads the driver's file; version 0.0 if it is missing. */
 void state_read_driver(struct driver *driver);
+
+/* Opens the state folder; -1 without one. */
+int state_open_folder(void);
+
+/* Opens the folder's lock and takes it; -1 with errno. Closing it gives it back. */
+int state_lock(int folder);
+
+/* Reads a whole small file into `text`, ended by '\0'; its length, or -1. */
+ssize_t state_read_file(int folder, const char *name, char *text, size_t size, struct stat *info);
+
+/* Writes a whole small file under another name and renames it, readable by all; 0 or an errno value. */
+int state_write_file(int folder, const char *name, const char *text);
+
+/* Parses a decimal number without sign or blanks; values above `limit` become `limit`. */
+bool state_parse_number(const char *text, uint64_t limit, uint64_t *number);
 
 /* Number of GPUs: gpu0, gpu1, ... up to the first one missing. */
 unsigned int state_gpu_count(void);
