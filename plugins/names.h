@@ -85,6 +85,7 @@
 #define SS_PLAN_MAX_LINE 4096
 #define SS_PLAN_MAX_BYTES 4194304
 #define SS_PLAN_MAX_SLOTS 1024
+#define SS_NOTE_OF_GUARANTEE "mem="
 
 /* the variables of a task */
 #define SS_ENV_SLOT "SLURM_SHARE_SLOT"

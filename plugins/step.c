@@ -436,6 +436,21 @@ static void lease_slots(spank_t sp, uint32_t step_id)
 	now.taken = (uint32_t)taken;
 }
 
+/* Return why the driver does not hold the guaranteed memory of the slots, in the Prolog's words; NULL: it does, or there is none. */
+static const char *find_lost_guarantee(const struct ss_plan *plan)
+{
+	bool is_lost = false;
+
+	for (uint32_t slot = 0; slot < plan->slot_count; slot++)
+		is_lost = is_lost || (plan->slots[slot].memory_least_mib > 0 && !plan->slots[slot].is_cap_of_driver);
+	if (!is_lost)
+		return NULL;
+	for (size_t i = 0; i < plan->note_count; i++)
+		if (strncmp(plan->notes[i], SS_NOTE_OF_GUARANTEE, sizeof SS_NOTE_OF_GUARANTEE - 1) == 0)
+			return plan->notes[i];
+	return "the driver does not hold the guaranteed memory of its tasks";
+}
+
 static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool batch, uint32_t step_id)
 {
 	if (now.plan->refused != NULL) {
@@ -450,6 +465,11 @@ static void decide_with_plan(spank_t sp, const struct ss_request *asked, bool ba
 		now.is_script = step_id == SLURM_BATCH_SCRIPT;
 	} else if (is_launchers(sp)) {
 		ss_leases_note_launcher(now.slots_folder);
+	} else if (!wants_no_slot(sp, asked) && has_gpus(sp) && find_lost_guarantee(now.plan) != NULL) {
+		now.verdict = REFUSE;
+		now.is_loss = true;
+		decide_sentence("job %u cannot have its share on node %s: %s", now.step.job, now.plan->node,
+				find_lost_guarantee(now.plan));
 	} else if (!wants_no_slot(sp, asked) && has_gpus(sp)) {
 		now.verdict = GIVE_SLOTS;
 		/* srun without sbatch: no shell has printed the notes */

@@ -229,6 +229,9 @@ PLAN_MAX_LINE = 4096
 PLAN_MAX_BYTES = 4 * 1024 * 1024
 PLAN_MAX_SLOTS = 1024
 """More slots than 16 GPUs x SHARE_MAX."""
+NOTE_OF_GUARANTEE = "mem="
+"""Beginning of the note that the driver does not hold the guaranteed memory of the slots: the plugin refuses tasks with
+it."""
 
 SAMPLE_WORDS = ("sample", "--stream")
 """Arguments of the program that llload runs in a step of the user's job; they tell its steps from the job's own."""

@@ -55,6 +55,12 @@ def gib_range_text(least_mib: float, most_mib: float) -> str:
     return most if most == f"{least} GiB" else f"{least}-{most}"
 
 
+def gib_from_to_text(least_mib: float, most_mib: float) -> str:
+    """Return the guaranteed memory and the most, in MiB, as text for people: "8 to 20 GiB", "20 GiB" if equal."""
+    least, most = (f"{round(mib / 1024, 1):g}" for mib in (least_mib, most_mib))
+    return f"{most} GiB" if least == most else f"{least} to {most} GiB"
+
+
 @lru_cache(maxsize=65_536)
 def natural(text: str) -> str:
     """Return the sort key of a name: n2 before n10, upper and lower case alike.

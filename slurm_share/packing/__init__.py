@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from .rules.estimate.estimator import Estimator
     from .rules.explain import Preview, explain_task, preview_run
     from .rules.fingerprint import name_software
+    from .rules.guarantee import most_of
     from .rules.interference import UNMEASURED, antt, slowdowns, stp
     from .rules.level_runs import Level, newest_search
     from .rules.log_messages import asked_mib, wanted_mib
@@ -100,6 +101,7 @@ __getattr__, __all__ = exports(
         "rules.explain": ["Preview", "explain_task", "preview_run"],
         "rules.estimate.estimator": ["Estimator"],
         "rules.fingerprint": ["name_software"],
+        "rules.guarantee": ["most_of"],
         "rules.log_messages": ["asked_mib", "wanted_mib"],
         "rules.rates": ["RateMeter"],
         "rules.slots": ["Budget", "has_room", "need_mib", "slot_settings"],

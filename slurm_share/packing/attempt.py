@@ -29,7 +29,8 @@ ALONE_RATIO = 0.95
 def signature_of(ask: TaskAsk) -> object:
     """Return a value that is equal for tasks that a decision treats alike, provided that their estimates are equal."""
     family = None if ask.key is None else ask.key.family
-    return family, ask.gpus, ask.gpu_mem_mib, ask.gpu_mem_percent, ask.is_half, ask.workers, ask.host_mib, ask.name
+    size = ask.gpu_mem_mib, ask.gpu_mem_least_mib, ask.gpu_mem_percent
+    return family, ask.gpus, size, ask.is_half, ask.workers, ask.host_mib, ask.name
 
 
 UNKNOWN = Estimate(point_mib=None, safe_mib=None, source="unknown")
@@ -89,6 +90,8 @@ class Attempt(Struct, eq=False, kw_only=True):
     """The new reservation that follows from its memory; None: no change."""
     cap_mib: int | None = None
     """For each of its processes; None: no cap."""
+    least_mib: int | None = None
+    """Memory of all its processes that the driver guarantees it; None: it guarantees none."""
     is_alone: bool = False
     """It has a GPU to itself; no task may join it."""
     sm_percent: float | None = None

@@ -81,7 +81,7 @@ class TaskAsk(Struct, frozen=True, kw_only=True):
     gpus: int = 1
     """More than one: whole idle GPUs, without MPS, since a process reaches one MPS daemon only."""
     gpu_mem_mib: int | None = None
-    """The user's own number, used as reservation and cap. None: not given."""
+    """The user's own number, used as reservation and cap. None: not given. With `gpu_mem_least_mib` it is the most."""
     gpu_mem_percent: float | None = None
     """The same as a part of what a task can have on its GPU. None: not given."""
     is_half: bool = False
@@ -97,11 +97,13 @@ class TaskAsk(Struct, frozen=True, kw_only=True):
     submitted_s: float = 0.0
     key: TaskKey | None = None
     """None: the task cannot be identified, so nothing is learned from it."""
+    gpu_mem_least_mib: int | None = None
+    """The guaranteed part of `gpu_mem_mib`: it is booked, and the rest is learned. None: `gpu_mem_mib` is booked."""
 
     @property
     def is_sized(self) -> bool:
-        """Return whether the user has given its size."""
-        return self.gpu_mem_mib is not None or self.gpu_mem_percent is not None
+        """Return whether the user has given its size: one number, not a range."""
+        return self.gpu_mem_least_mib is None and (self.gpu_mem_mib is not None or self.gpu_mem_percent is not None)
 
 
 class Estimate(Struct, frozen=True, kw_only=True):
@@ -148,6 +150,8 @@ class Tries(Struct, frozen=True):
     """One attempt had a GPU to itself and ran out of memory."""
     moved: int = 0
     """Told to save its state and end, to start on another GPU: free, see `rules.undo`."""
+    reclaimed: int = 0
+    """Ended by the driver above its guaranteed memory: free, and each time the guaranteed part is larger."""
 
 
 # ---- The state of a node ----
@@ -174,10 +178,19 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     """Its compute mode is EXCLUSIVE_PROCESS, and its MPS server is that process. A task without MPS cannot use it."""
     clients_max: int = MPS_CLIENTS_MIN
     """Most CUDA processes on it at once."""
+    has_limits: bool = False
+    """The driver limits the memory of each task on its cgroup, and so holds its guaranteed part (driver 615)."""
 
     @staticmethod
     def of(
-        index: int, gpu: Gpu, usable_mib: int | None, clients_max: int, *, is_mps: bool, is_exclusive: bool = False
+        index: int,
+        gpu: Gpu,
+        usable_mib: int | None,
+        clients_max: int,
+        *,
+        is_mps: bool,
+        is_exclusive: bool = False,
+        has_limits: bool = False,
     ) -> GpuFacts:
         """Return what packing needs of a GPU. `is_exclusive`: it is in compute mode EXCLUSIVE_PROCESS."""
         total = gpu.memory_total_mib
@@ -192,6 +205,7 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
             is_single=not is_mps and is_exclusive,
             takes_only_mps=is_mps and is_exclusive,
             clients_max=clients_max,
+            has_limits=has_limits,
         )
 
 
@@ -400,6 +414,8 @@ class TaskSpec(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unk
     """Parameters of the task, name -> value: of --sweep, or of a table of tasks. Empty: it has none."""
     after: tuple[str, ...] = ()
     """Names of tasks that have to be done before it starts."""
+    gpu_mem_least_mib: int | None = None
+    """The guaranteed part of `gpu_mem_mib` (--gpu-mem=8G:20G); None: all of it."""
 
 
 class PackRequest(Struct, frozen=True, kw_only=True):
@@ -482,11 +498,13 @@ EndKind = Literal[
     "not started",
     "saved",
     "unfinished",
+    "above guarantee",
 ]
 """How an attempt ended. gpu memory: it ran out of GPU memory, certainly, likely or suspected. neighbour's memory: it
 ran out within its reservation, while another task on that GPU had outgrown its own. neighbour's fault: a CUDA fault
 ended several tasks on one GPU. device: the GPU failed. time limit: it ran longer than --task-time. saved: it
-has saved its state and is not finished."""
+has saved its state and is not finished. above guarantee: it had, or wanted, more than its guaranteed memory when the
+driver needed that for a neighbour, or had no more."""
 
 
 class EndFacts(Struct, frozen=True, kw_only=True):

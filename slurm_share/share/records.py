@@ -128,6 +128,8 @@ class Grant(Struct, frozen=True):
     """The number of static partitions on each GPU, one for each task; 0: the tasks share all multiprocessors (SM)."""
     has_own_faults: bool = False
     """Whether a task's fault ends only that task, in its static partition."""
+    why_no_limits: str | None = None
+    """As in `Limits`, of the chosen backend."""
 
 
 class PreparedGpu(Struct, frozen=True):
@@ -181,6 +183,9 @@ class Limits(Struct, frozen=True):
     GPUs that have them."""
     has_own_faults: bool = False
     """Whether the fault of a task in a static partition ends only that task."""
+    why_no_limits: str | None = "cannot be held with this way of sharing"
+    """Why the driver does not limit the memory of each task on its cgroup, as the end of a sentence that begins with
+    what needs it; None: it does."""
 
 
 class SwitchableJob(Struct, frozen=True):

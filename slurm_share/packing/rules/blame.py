@@ -10,12 +10,15 @@ from msgspec.structs import replace
 from ...core.text import gib_text
 from ..attempt import Attempt
 from ..records import EndFacts, EndKind
-from . import endings, log_messages, recover
+from . import endings, guarantee, log_messages, recover
 from .gpu_state import GpuState
 from .room import usable
 
 FAULT_WINDOW_S = 10.0
 """If several tasks on one GPU end by a CUDA fault within this time, the first of them is the cause."""
+
+
+_NO_MORE = "and its GPU had no more free memory"
 
 
 class EndCause(Struct, frozen=True, kw_only=True):
@@ -49,7 +52,10 @@ def judge(
         room_mib = on[0].room_mib(is_blind=is_blind)
         had = _had(facts, task, on[0], room_mib, cap_mib, is_blind=is_blind)
     cap_ratio = None if not cap_mib or task.memory_mib is None else task.memory_mib / cap_mib
-    kind, reason = endings.classify(facts, cap_ratio)
+    kind, reason = endings.classify(facts, cap_ratio, guarantee.above_mib(task))
+    wanted_mib = log_messages.wanted_mib(facts.log_tail, task.memory_mib)
+    if kind in ("gpu memory", "gpu memory likely") and guarantee.is_below_most(task, wanted_mib, cap_mib):
+        kind, reason = guarantee.ABOVE, f"above its guaranteed {gib_text(task.least_mib or 0)}, {_NO_MORE} ({reason})"
     is_job_ending = facts.is_stopped_by_us or facts.is_told_to_save
     is_moved = task.is_moving and not is_job_ending and kind in recover.MOVED_KINDS
     if is_moved:
@@ -138,6 +144,8 @@ def _had(
         is_alone=had_all,
         by_user=task.estimate.source == "user" and task.reserved_mib == own_mib,
         wanted_mib=log_messages.wanted_mib(facts.log_tail, task.peak_mib),
+        least_mib=task.least_mib,
+        most_mib=guarantee.most_of(task.ask),
     )
 
 

@@ -32,7 +32,7 @@ from ..records import (
     WaitingView,
 )
 from ..speed_records import PairRun, PairView, Rate
-from . import blame, endings, place, recover, reservation, slots
+from . import blame, endings, guarantee, place, recover, reservation, slots
 from .estimate import elastic
 from .estimate.estimator import Estimator
 from .gpu_state import OTHERS_WINDOW_S, GpuState
@@ -250,7 +250,7 @@ class Board:
         if start is not None:
             run.begin(start, UNKNOWN, now_s)
         elif budget is not None:
-            run.cap_mib = run.reserved_mib = budget.cap_mib
+            run.cap_mib, run.reserved_mib = budget.cap_mib, budget.booked_mib
         return self._enter(run)
 
     def has_node_room(self, ask: TaskAsk, free_workers: int) -> bool:
@@ -275,6 +275,7 @@ class Board:
 
     def _enter(self, run: Attempt) -> Attempt:
         self._running[run.task] = run
+        run.least_mib = self.slots.held_mib(run)
         for uuid in run.gpus:
             self._gpus[uuid].running[run.task] = run
         self._take_parts(run.ask)
@@ -494,7 +495,7 @@ class Board:
         run.seconds = max(facts.now_s - run.started_s - run.paused_s, 0.0)
         run.why, run.is_retried = coming.why, coming.is_retried
         if self._has_slots and verdict is not None:
-            run.why = verdict.reason
+            run.why = coming.why if run.kind == guarantee.ABOVE else verdict.reason
             coming = self.slots.ended(run, coming)
         elif run.kind in endings.MEMORY_KINDS:
             run.needs_mib = coming.floor_mib or None
@@ -764,6 +765,7 @@ class Board:
         run.can_move = self._can_move and len(gpus) == 1
         if self._has_speeds:
             self._note_speed(run)
+        run.least_mib = guarantee.held_mib(run, gpus[0].facts)
         run.neighbours = sum([len(gpu.running) for gpu in gpus])
         run.alone_since_s = now_s if len(gpus) == 1 and not run.neighbours else None
         self._running[action.task] = run
@@ -840,6 +842,7 @@ class Board:
             guard=self.settings.guard,
             floor_mib=run.had_room_mib or run.floor_mib,
         )
+        due = guarantee.due(due, run)
         return None if due == run.reserved_mib else due
 
     def _ask_growth(self, run: Attempt, age_s: float) -> None:

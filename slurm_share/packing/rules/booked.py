@@ -7,7 +7,7 @@ from msgspec import Struct
 from ...core.text import gib_text
 from ..decision_records import StartRefusal
 from ..records import Estimate, PackView, WaitingView
-from . import refusals, reservation
+from . import guarantee, refusals, reservation
 from .policy import MEMORY_ENDS, Policy, closes_gpu, is_above, neighbours_text
 from .room import UNKNOWN_MIB, Place
 
@@ -247,6 +247,7 @@ class BookedPolicy(Policy):
             is_mps=place.facts.is_mps,
             # A GPU of unknown size takes one task at a time, so there is no neighbour to protect.
             is_alone=need.is_alone or place.capacity >= UNKNOWN_MIB,
+            most_mib=guarantee.most_of(task.ask),
         )
         number = task.ask.task
         started = self.started_on.setdefault(place.uuid, [])
@@ -257,7 +258,7 @@ class BookedPolicy(Policy):
         else:
             beside = neighbours_text(place, started)
             why = f"GPU {place.index}{beside}: {reserve / 1024:.1f} of {gib_text(place.room)} free booked"
-            why += self.suits_text(task, place)
+            why += guarantee.start_text(task.ask, task.tries) + self.suits_text(task, place)
         was_held = place.held_for == number
         self._start(
             task,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import signal
 
 from ...core import names
+from ...core.text import gib_text
 from ..records import EndFacts, EndKind
 from . import log_messages
 
@@ -28,13 +29,15 @@ SUSPECT_SIGNALS = (signal.SIGABRT, signal.SIGSEGV)
 MEMORY_KINDS: tuple[EndKind, ...] = ("gpu memory", "gpu memory likely", "gpu memory suspected")
 
 
-def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, str]:
+def classify(facts: EndFacts, cap_ratio: float | None = None, above_mib: int | None = None) -> tuple[EndKind, str]:
     """Return how an attempt ended, judged by its own facts, and the reason in a sentence.
 
     `cap_ratio`: the part of its cap that it used at its last sample; None: no cap, or no sample. Exit code 0 is
     done: programs that search for the largest batch size print the memory error, catch it and succeed. A task that was
     told to end is unfinished even with exit code 0, because it may have saved its state and exited; after the signal of
     --checkpoint-signal it is saved.
+
+    `above_mib`: its guaranteed memory, if it had more and the driver may end it for that; None: the driver may not.
     """
     how = how_ended(facts.code, facts.signal)
     if not facts.was_started:
@@ -64,6 +67,9 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
         return "gpu memory likely", f'its log says "{message}", and its GPU was full ({how})'
     if facts.is_daemon_lost:
         return "neighbour's fault", f"the MPS daemon of its GPU ended ({how})"
+    if found.is_terminated and above_mib is not None:
+        # 810 is not an error of the program: the driver needed the memory for a task within its guaranteed part.
+        return "above guarantee", f"{guarantee_text(above_mib)} ({how})"
     if found.server:
         return "neighbour's fault", f'its log says "{found.server}" ({how})'
     if not (message or found.excuse or found.fault) and _is_suspect(facts, cap_ratio):
@@ -71,6 +77,11 @@ def classify(facts: EndFacts, cap_ratio: float | None = None) -> tuple[EndKind, 
     if facts.is_told_to_save:
         return "unfinished", f"told to save its state and end, {how}"
     return ("failed" if facts.code is not None else "signal"), how
+
+
+def guarantee_text(least_mib: int) -> str:
+    """Return why the driver ended a task that had more than this guaranteed memory."""
+    return f"above its guaranteed {gib_text(least_mib)} when a neighbour needed its own"
 
 
 def is_fault(facts: EndFacts) -> bool:

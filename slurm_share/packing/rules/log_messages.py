@@ -163,6 +163,13 @@ FAULT_MESSAGES: tuple[bytes, ...] = (
 )
 """CUDA faults. Under MPS one client's fault ends all clients of its GPU (NVIDIA's MPS manual, "Error Containment")."""
 
+TERMINATED_MESSAGES: tuple[bytes, ...] = (
+    b"MPS client has been terminated",  # 810
+    b"CUDA_ERROR_MPS_CLIENT_TERMINATED",
+    b"cudaErrorMpsClientTerminated",
+)
+"""The MPS server ended this client: for another client's fault, or for memory above its guaranteed part."""
+
 SERVER_MESSAGES: tuple[bytes, ...] = (
     b"MPS client failed to connect to the MPS control daemon",  # 805
     b"CUDA_ERROR_MPS_CONNECTION_FAILED",
@@ -173,9 +180,7 @@ SERVER_MESSAGES: tuple[bytes, ...] = (
     b"MPS server is not ready",  # 807
     b"CUDA_ERROR_MPS_SERVER_NOT_READY",
     b"cudaErrorMpsServerNotReady",
-    b"MPS client has been terminated",  # 810
-    b"CUDA_ERROR_MPS_CLIENT_TERMINATED",
-    b"cudaErrorMpsClientTerminated",
+    *TERMINATED_MESSAGES,
 )
 """The MPS server ended, or ended this client: the fault was another client's, or the server's."""
 
@@ -241,6 +246,8 @@ class LogMessages(Struct, frozen=True):
     fault: str = ""
     server: str = ""
     device: str = ""
+    is_terminated: bool = False
+    """The MPS server ended this client, and not all of them."""
 
 
 def find_messages(tail: bytes) -> LogMessages:
@@ -254,14 +261,16 @@ def find_messages(tail: bytes) -> LogMessages:
         else:
             certain = seen
     likely = [_shown(tail, seen) for seen in _happened(_LIKELY, tail, lower)]
+    server = _last_of(lower, SERVER_MESSAGES)
     return LogMessages(
         certain="" if certain is None else _shown(tail, certain),
         is_last=certain is not None and _is_last(tail, certain),
         likely=likely[-1] if likely else mild,
         excuse=_last_of(lower, HOST_MESSAGES) or _mistake(tail),
         fault=_last_of(lower, FAULT_MESSAGES),
-        server=_last_of(lower, SERVER_MESSAGES),
+        server=server,
         device=_last_of(lower, DEVICE_MESSAGES),
+        is_terminated=server.encode() in TERMINATED_MESSAGES,
     )
 
 

@@ -197,9 +197,9 @@ class Policy(ABC):
         elif ask.gpus > len(self.served):
             have = "1 GPU" if len(self.served) == 1 else f"{len(self.served)} GPUs"
             self._give_up(task, f"wants {ask.gpus} GPUs; this node has {have}")
-        elif ask.gpu_mem_mib is not None and ask.gpu_mem_mib > self.largest_total_mib:
+        elif (wanted_mib := ask.gpu_mem_least_mib or ask.gpu_mem_mib or 0) > self.largest_total_mib:
             largest = gib_text(self.largest_total_mib)
-            self._give_up(task, f"wants {gib_text(ask.gpu_mem_mib)}; the largest GPU of this node has {largest}")
+            self._give_up(task, f"wants {gib_text(wanted_mib)}; the largest GPU of this node has {largest}")
         elif task.tries.was_alone and self.largest_mib < UNKNOWN_MIB and self.largest_mib <= task.had_room_mib:
             why = f"needs more than {gib_text(task.had_room_mib)} with a GPU to itself"
             largest = gib_text(self.largest_mib)

@@ -187,7 +187,7 @@ def _same(ask: TaskAsk) -> object:
     key: TaskKey | None = ask.key
     if key is None:
         return ask.task
-    return key.exact or (key.family, key.numbers), ask.gpu_mem_mib, ask.gpu_mem_percent
+    return key.exact or (key.family, key.numbers), ask.gpu_mem_mib, ask.gpu_mem_least_mib, ask.gpu_mem_percent
 
 
 # ---- Estimates ----
@@ -230,7 +230,7 @@ class WaitingEstimates:
         epoch = 0 if family is None else family.epoch
         if attempt.epoch == epoch:
             return
-        known = (ask.key, ask.gpu_mem_mib, ask.gpu_mem_percent, ask.gpus)
+        known = (ask.key, ask.gpu_mem_mib, ask.gpu_mem_least_mib, ask.gpu_mem_percent, ask.gpus)
         kept = self._kept.get(known)
         if kept is None or kept[0] != epoch:
             estimate = self._estimator.estimate
@@ -350,7 +350,7 @@ class DeadTasks:
 
 def own_size_mib(ask: TaskAsk, estimates: Sequence[Estimate]) -> int | None:
     """Return the user's own number for a task, or the smallest estimate of the task itself; None: not known."""
-    if ask.gpu_mem_mib is not None:
+    if ask.is_sized and ask.gpu_mem_mib is not None:
         return ask.gpu_mem_mib
     sizes = [
         one.point_mib

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from ...core.text import gib_text
 from ..records import BOOKING, EndKind, Growth, PackSettings, Tries
+from . import guarantee
 from .endings import MEMORY_KINDS
 from .reservation import roomier_mib
 from .room import UNKNOWN_MIB
@@ -47,6 +48,10 @@ class AttemptMemory(Struct, frozen=True, kw_only=True):
     """Memory in use plus the failed allocation, from its log."""
     is_suspect: bool = False
     """It was the first task on its GPU that a CUDA fault ended, so it may be the cause."""
+    least_mib: int | None = None
+    """Memory that the driver guaranteed it; None: none."""
+    most_mib: int | None = None
+    """The most that the guaranteed memory may become."""
 
 
 class AttemptEnd(Struct, frozen=True):
@@ -108,6 +113,8 @@ def recover(end: AttemptEnd) -> RetryDecision:
         return _after_memory(end)
     if end.kind in _FREE_COUNTERS:
         return _after_others(end)
+    if end.kind == guarantee.ABOVE:
+        return _after_reclaim(end)
     if end.kind in ("failed", "signal", "host memory", "time limit", "not started"):
         return _after_failure(end)
     return RetryDecision(is_retried=False, why=end.reason, tries=end.tries, floor_mib=end.floor_mib)
@@ -192,6 +199,18 @@ def _after_memory(end: AttemptEnd) -> RetryDecision:
         had_room_mib=had.room_mib,
         wants_alone=wants_alone,
     )
+
+
+def _after_reclaim(end: AttemptEnd) -> RetryDecision:
+    """Return what follows if the attempt ended above its guaranteed memory: a free retry with more of it.
+
+    The guaranteed part rises until it is the most. Then the driver has no reason to end the task, so this ends.
+    """
+    had, counted = end.had, replace(end.tries, reclaimed=end.tries.reclaimed + 1)
+    shown_mib = max(had.peak_mib or 0, had.wanted_mib or 0)
+    least_mib = guarantee.next_mib(shown_mib, had.least_mib or had.reserved_mib, had.most_mib)
+    why = f"{end.reason}; again with {gib_text(least_mib)} guaranteed"
+    return RetryDecision(is_retried=True, why=why, tries=counted, floor_mib=max(least_mib, end.floor_mib))
 
 
 def _after_others(end: AttemptEnd) -> RetryDecision:

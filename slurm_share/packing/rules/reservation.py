@@ -50,7 +50,14 @@ def at_start(estimate: Estimate | None, floor_mib: int, usable_mib: int, probe_r
 
 
 def cap_at_start(
-    estimate: Estimate | None, reserve_mib: int, room_mib: int, *, guard: Guard, is_mps: bool, is_alone: bool
+    estimate: Estimate | None,
+    reserve_mib: int,
+    room_mib: int,
+    *,
+    guard: Guard,
+    is_mps: bool,
+    is_alone: bool,
+    most_mib: int | None = None,
 ) -> int | None:
     """Return the cap for each process of a task, in MiB; None: no cap.
 
@@ -60,10 +67,14 @@ def cap_at_start(
     A task of unknown size may take all that is free, because its reservation is a guess. With that guess as the cap,
     each first task that needs more than half of a GPU would run out of memory on an empty one: three times as many
     failed attempts in simulations of the thesis' traces.
+
+    `most_mib`: the most that the user allows a task whose reservation is its guaranteed part; None: it has none.
     """
     if not is_mps or is_alone:
         return None
-    if guard == "hard" or (estimate is not None and (estimate.source == "user" or estimate.is_elastic)):
+    if most_mib is not None:
+        cap = max(most_mib, reserve_mib)
+    elif guard == "hard" or (estimate is not None and (estimate.source == "user" or estimate.is_elastic)):
         cap = reserve_mib
     elif estimate is None or estimate.source == "unknown":
         cap = max(room_mib, reserve_mib)

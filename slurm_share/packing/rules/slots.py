@@ -16,7 +16,7 @@ from ...node.records import MemoryUse
 from ..attempt import Attempt
 from ..decision_records import Start
 from ..records import Growth, PackSettings, TaskAsk, Tries
-from . import endings, log_messages, recover
+from . import endings, guarantee, log_messages, recover
 from .gpu_state import GpuState
 from .room import UNKNOWN_MIB
 
@@ -45,6 +45,15 @@ class Budget(Struct, frozen=True):
     slots: int
     is_whole: bool
     """True: no other step or job has a slot of this GPU, so a task alone on it needs no cap."""
+    least_mib: int | None = None
+    """The guaranteed part of each slot's cap (`mem=8G:20G`), which is booked; None: all of it is."""
+    has_limits: bool = False
+    """The driver limits the memory of each task on its cgroup, and so holds its guaranteed part (driver 615)."""
+
+    @property
+    def booked_mib(self) -> int:
+        """Return what a task with the cap of its slot books."""
+        return self.cap_mib if self.least_mib is None else self.least_mib
 
     @property
     def is_overcommitted(self) -> bool:
@@ -71,11 +80,15 @@ def start_with_cap(attempt: Attempt, gpu: str, budget: Budget) -> Start:
     """Return the start of an attempt on a GPU with caps: its cap, and its part of the sum of all caps.
 
     The first attempt has the slot's cap, the next one a larger cap. An attempt has the GPU alone if the larger cap was
-    too small too, or would leave no room for another task.
+    too small too, or would leave no room for another task. One that the driver ended above its guaranteed memory has
+    the same cap, and more of it guaranteed; so has one of a range that ran out of memory below the slot's cap.
     """
     cap_mib: int | None = budget.cap_mib
-    booked_mib, is_alone = budget.cap_mib, False
-    if attempt.tries.own_memory:
+    booked_mib, is_alone = budget.booked_mib, False
+    has_failed = bool(attempt.tries.own_memory or attempt.tries.reclaimed)
+    if has_failed and budget.least_mib is not None and attempt.floor_mib <= budget.cap_mib and not attempt.wants_alone:
+        booked_mib = min(max(booked_mib, attempt.floor_mib), budget.total_mib)
+    elif attempt.tries.own_memory:
         larger_mib = max(int(GROWTH.silent * budget.cap_mib), attempt.floor_mib)
         if not attempt.wants_alone and larger_mib + budget.cap_mib <= budget.total_mib:
             cap_mib = booked_mib = larger_mib
@@ -144,7 +157,7 @@ class SlotPolicy:
         self.reserved: str | None = None
         """The GPU kept free for an attempt that needs more memory than a slot's cap."""
         self.has_larger_caps = False
-        """True: attempts may have a larger cap than their slot's."""
+        """True: attempts may have a larger cap, or more guaranteed memory, than their slot's."""
         self.too_small = 0
         """Attempts that ran out of memory under the cap of their slot."""
         self.done_under_cap = 0
@@ -206,16 +219,17 @@ class SlotPolicy:
     def _start_with_cap(self, attempt: Attempt, gpu: str, budget: Budget, there: Collection[Attempt]) -> Start | None:
         """Return the start of an attempt if its cap fits on its GPU, on which the attempts `there` run."""
         if not self.has_larger_caps:
-            return _start(attempt, (gpu,), budget.cap_mib, budget.cap_mib, is_alone=attempt.wants_alone)
+            return _start(attempt, (gpu,), budget.booked_mib, budget.cap_mib, is_alone=attempt.wants_alone)
         expected = self._expected(attempt)
-        failures = expected.tries.own_memory
+        failures = _failures(expected)
         start = start_with_cap(expected, gpu, budget)
         most = self.failures_waiting() if gpu == self.reserved else 0
         if most > failures and (failures == 0 or most >= ALONE_AFTER):
             return None  # the GPU is kept for an attempt that waits for more of it
         if start.is_alone and budget.total_mib < self._largest_mib():
             return None
-        if failures == 0 and all(one.cap_mib == budget.cap_mib for one in there):
+        own = budget.booked_mib, budget.cap_mib
+        if failures == 0 and all((one.reserved_mib, one.cap_mib) == own for one in there):
             return start
         return start if fits(budget, [one.reserved_mib for one in there], start) else None
 
@@ -226,8 +240,8 @@ class SlotPolicy:
         return _start(attempt, gpus, 0, None, is_alone=attempt.wants_alone) if may_start else None
 
     def failures_waiting(self) -> int:
-        """Return the most out-of-GPU-memory attempts of one task, among the tasks that wait."""
-        return max((one.tries.own_memory for one in self._waiting.values()), default=0)
+        """Return the most attempts of one task for which its memory was too small, among the tasks that wait."""
+        return max(map(_failures, self._waiting.values()), default=0)
 
     def reserve(self) -> None:
         """Reserve the GPU with the fewest tasks while an attempt waits for more memory than a slot's cap."""
@@ -249,27 +263,40 @@ class SlotPolicy:
 
     def has_larger_cap(self, run: Attempt) -> bool:
         """Return whether an attempt has another cap than its slot's."""
-        budget = self.budgets.get(run.gpus[0]) if run.gpus else None
+        budget = self._budget_of(run)
         return budget is not None and run.cap_mib != budget.cap_mib
 
     def had(self, run: Attempt, log_tail: bytes) -> recover.AttemptMemory:
         """Return the memory that an attempt had. `log_tail`: the end of its log."""
-        budget = self.budgets.get(run.gpus[0]) if run.gpus else None
+        budget = self._budget_of(run)
         if budget is None:
             room_mib = UNKNOWN_MIB if run.is_alone else 0
+        elif run.least_mib is not None:
+            room_mib = run.cap_mib or 0  # below that it would not have run out of memory by its own need
         elif budget.is_overcommitted and not run.is_alone:
             room_mib = 0  # other tasks may have had its memory
         else:
             room_mib = run.reserved_mib
         return recover.AttemptMemory(
-            reserved_mib=run.cap_mib or 0,
+            reserved_mib=_given(run, budget),
             cap_mib=run.cap_mib,
             peak_mib=run.gpu_peak_mib,
             room_mib=room_mib,
             is_alone=run.is_alone,
             by_user=False,
             wanted_mib=log_messages.wanted_mib(log_tail, run.gpu_peak_mib) or run.gpu_peak_mib,
+            least_mib=run.least_mib,
+            most_mib=run.cap_mib,
         )
+
+    def held_mib(self, run: Attempt) -> int | None:
+        """Return the memory that the driver guarantees an attempt, which is what it books; None: none."""
+        budget = self._budget_of(run)
+        is_held = budget is not None and budget.has_limits and budget.least_mib is not None and run.cap_mib is not None
+        return run.reserved_mib if is_held else None
+
+    def _budget_of(self, run: Attempt) -> Budget | None:
+        return self.budgets.get(run.gpus[0]) if run.gpus else None
 
     @property
     def largest_mib(self) -> int:
@@ -285,18 +312,33 @@ class SlotPolicy:
     def ended(self, run: Attempt, coming: recover.RetryDecision) -> recover.RetryDecision:
         """Learn from an attempt that was not done; return what follows from its end."""
         self._peak_mib = max(run.gpu_peak_mib or 0, self._peak_mib)
+        if run.kind == guarantee.ABOVE:
+            self.has_larger_caps = True
         if run.kind not in endings.MEMORY_KINDS:
             return coming
         if self.has_larger_cap(run):
             return replace(coming, wants_alone=True)
-        budget = self.budgets.get(run.gpus[0]) if run.gpus else None
-        if run.gpus and (budget is None or budget.is_overcommitted):
+        budget = self._budget_of(run)
+        if run.gpus and (budget is None or (budget.is_overcommitted and run.least_mib is None)):
             self.crowded.add(run.gpus[0])
         if budget is not None:
             self.has_larger_caps = True
             self.too_small += 1
             self._assumed_mib = max(self._assumed_mib, coming.floor_mib)
         return coming
+
+
+def _given(run: Attempt, budget: Budget | None) -> int:
+    """Return the memory that was too small for an attempt: its cap, or what it booked if it did not reach the cap."""
+    cap_mib = run.cap_mib or 0
+    is_below = budget is not None and budget.least_mib is not None
+    is_below = is_below and (run.gpu_peak_mib or 0) < endings.NEAR_CAP * cap_mib
+    return min(run.reserved_mib, cap_mib) if is_below else cap_mib
+
+
+def _failures(attempt: Attempt) -> int:
+    """Return for how many attempts of a task its memory was too small; 1 if the driver ended some for that."""
+    return max(attempt.tries.own_memory, min(attempt.tries.reclaimed, 1))
 
 
 FIRST = Attempt(ask=TaskAsk(task=-1))

@@ -85,6 +85,7 @@ class Mps(Backend):
             effect=self.effect,
             why_no_partitions=rules.why_no_partitions(driver),
             has_own_faults=rules.has_own_faults(driver),
+            why_no_limits=rules.why_no_limits(driver),
         )
 
     # ---- Prepare ----

@@ -104,6 +104,9 @@ def grant(
         return refusal(job, too_many(processes, asked.per_gpu, len(gpus)))
     is_part = processes is None and granted.is_part(job)
     share = _in_force(asked, processes, len(gpus))
+    too_much = limits.why_guaranteed_is_too_much(gpus, share, settings)
+    if too_much is not None:
+        return refusal(job, too_much)
     count = 1 if is_part else share.per_gpu * len(gpus) if processes is None else processes if gpus else 0
     plain = Grant(job, share, tuple(gpus), count, is_part, BACKEND_TIME_SLICING, lost=lost)
     return _through_backend(plain, iter(offers), settings) if _gains(plain, settings) else plain
@@ -179,6 +182,7 @@ def _slot(number: int, grant: Grant, prepared: PreparedGpus, settings: Settings,
         part=place * share.per_gpu + turn,
         memory_cap_mib=cap_mib,
         memory_ratio=limits.memory_ratio(gpu, cap_mib),
+        memory_least_mib=share.mem_least_mib if is_capped else None,
         sm_percent=limits.sm_percent(share, settings) if is_capped and partition is None else None,
         mps_directory=None if served is None else served.mps_directory,
         backend=BACKEND_TIME_SLICING if served is None else grant.backend,
@@ -218,7 +222,9 @@ def _notes(grant: Grant, settings: Settings) -> tuple[str, ...]:
     over = [
         g for g in gpus if share.mem_mib and g.memory_total_mib and share.mem_mib * share.per_gpu > g.memory_total_mib
     ]
-    if share.mem_mib and over:
+    if share.mem_least_mib is not None:
+        notes += _guarantee_notes(grant)
+    elif share.mem_mib and over:
         notes.append(
             f"{share.per_gpu} x {share.mem_mib} MiB is more than GPU {over[0].index} has "
             f"({over[0].memory_total_mib} MiB): tasks that fill their share will run out of memory"
@@ -226,6 +232,29 @@ def _notes(grant: Grant, settings: Settings) -> tuple[str, ...]:
     if grant.job.share is not None and grant.backend != BACKEND_TIME_SLICING:  # which enforces no cap, and says so
         notes += size_notes(share, gpus, settings)
     return (*notes, grant.note) if grant.note is not None else tuple(notes)
+
+
+def _guarantee_notes(grant: Grant) -> Iterator[str]:
+    """Yield why the driver does not hold the guaranteed part of the tasks' memory, and what takes its place.
+
+    The plugin refuses tasks of such a share with this note, which it knows by its first word (NOTE_OF_GUARANTEE). A
+    launcher books the guaranteed part instead.
+    """
+    share = grant.share
+    if grant.why_no_limits is None:
+        return
+    least, most = f"{share.mem_least_mib}M", f"{share.mem_mib}M"
+    said = f"{names.NOTE_OF_GUARANTEE}{least}:{most} {grant.why_no_limits}"
+    if grant.job.granted:
+        yield (
+            f"{said}: tasks of srun are refused here; write mem={most} or mem={least}, or use llsub, which books "
+            f"{least} of GPU memory for each task and takes {most} as its cap"
+        )
+    else:
+        yield (
+            f"{said}: {least} of GPU memory are booked for each task and {most} are its cap, so a task above its "
+            "booking can make another one run out of memory"
+        )
 
 
 def size_notes(share: ShareRequest, gpus: Iterable[Gpu], settings: Settings) -> Iterator[str]:
@@ -313,7 +342,8 @@ def _through_backend(plain: Grant, offers: Iterator[Limits], settings: Settings)
     preferred = next(offers)
     why_not = _why_not(preferred, plain)
     if why_not is None:
-        return _divided(replace(plain, backend=preferred.backend, title=preferred.title), preferred, settings)
+        served = replace(plain, backend=preferred.backend, title=preferred.title, why_no_limits=preferred.why_no_limits)
+        return _divided(served, preferred, settings)
     chosen = next((offer for offer in offers if _why_not(offer, plain) is None), None)
     if chosen is None:
         insisted = f"it asked for {option.insisting(plain.share)}, and " if option.insists(plain.share) else ""
@@ -326,7 +356,7 @@ def _through_backend(plain: Grant, offers: Iterator[Limits], settings: Settings)
             cause=drain.NO_MPS_PROGRAM,
         )
     note = f"the GPUs are shared without {preferred.title}: {why_not}; {chosen.effect}"
-    return replace(plain, backend=chosen.backend, title=chosen.title, note=note)
+    return replace(plain, backend=chosen.backend, title=chosen.title, note=note, why_no_limits=chosen.why_no_limits)
 
 
 def _divided(grant: Grant, offer: Limits, settings: Settings) -> Grant | Refusal:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from ...core import names
 from ...core.records import ShareRequest, SmChoice
 from ...core.settings import Settings, parse_sm
 from ...node.records import Gpu
@@ -39,6 +41,28 @@ def memory_cap_mib(gpu: Gpu, share: ShareRequest, settings: Settings) -> int | N
     if share.per_gpu == 1 or usable is None or gpu.is_host_memory:
         return None
     return usable // share.per_gpu or None
+
+
+def why_guaranteed_is_too_much(gpus: Sequence[Gpu], share: ShareRequest, settings: Settings) -> str | None:
+    """Return why the guaranteed memory of all tasks of a GPU does not fit, and what does; None: it fits, or is not
+    known."""
+    least_mib, per_gpu = share.mem_least_mib, share.per_gpu
+    if least_mib is None:
+        return None
+    for gpu in gpus:
+        usable = usable_mib(gpu, settings)
+        if usable is None or least_mib * per_gpu <= usable:
+            continue
+        ways = []
+        if usable // per_gpu >= names.MEM_MIN_MIB:
+            ways.append(f"mem={usable // per_gpu}M:{share.mem_mib}M")
+        if usable >= least_mib:
+            ways.append(f"--{names.OPTION}={usable // least_mib}")
+        return (
+            f"{per_gpu} x {least_mib} MiB guaranteed is more than the {usable} MiB that tasks can have on GPU "
+            f"{gpu.index}; ask for {' or '.join(ways) or 'less'}"
+        )
+    return None
 
 
 def memory_ratio(gpu: Gpu, cap_mib: int | None) -> str | None:

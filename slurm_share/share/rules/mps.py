@@ -19,6 +19,13 @@ def clients(driver_version: str | None) -> int:
     return names.SHARE_MAX if drivers.offers(driver_version, drivers.MORE_CLIENTS) else MPS_CLIENTS_MIN
 
 
+def why_no_limits(driver_version: str | None) -> str | None:
+    """Return why the driver does not limit the memory of each task on its cgroup (`Limits.why_no_limits`)."""
+    if drivers.offers(driver_version, drivers.MEMORY_LIMITS):
+        return None
+    return drivers.needs(driver_version, drivers.MEMORY_LIMITS)
+
+
 def clients_with(most: int, connections: int | None) -> int:
     """Return the most clients if each has so many connections (CUDA_DEVICE_MAX_CONNECTIONS), where `most` is the limit
     without that variable.

@@ -298,11 +298,12 @@ def _budgets(workers: Sequence[Worker], assigned: SlotAssignment, settings: Sett
         one = there[0]
         cap_mib = None if one.gpu_slot is None else one.gpu_slot.enforced_cap_mib
         usable_mib = None if one.gpu is None else limits.usable_mib(one.gpu, settings)
-        if one.gpu is not None and cap_mib is not None and usable_mib is not None:
+        if one.gpu is not None and one.gpu_slot is not None and cap_mib is not None and usable_mib is not None:
             count = held.get(one.gpu.uuid, len(there))
             is_whole = one.slot is None or (plan is not None and plan.share.per_gpu == count)
-            total_mib = usable_mib if is_whole else min(usable_mib, cap_mib * count)
-            found[gpu] = Budget(cap_mib, total_mib, len(there), is_whole)
+            least_mib, has_limits = one.gpu_slot.memory_least_mib, one.gpu_slot.is_cap_of_driver
+            total_mib = usable_mib if is_whole else min(usable_mib, (least_mib or cap_mib) * count)
+            found[gpu] = Budget(cap_mib, total_mib, len(there), is_whole, least_mib, has_limits)
     return found
 
 

@@ -101,7 +101,15 @@ def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, sett
     usable = limits.usable_mib(gpu, settings)
     if budget is not None and not budget.is_whole:
         usable = budget.total_mib  # other steps or jobs have slots of this GPU
-    return GpuFacts.of(index, gpu, usable, clients_max, is_mps=is_mps, is_exclusive=_is_exclusive(gpu))
+    return GpuFacts.of(
+        index,
+        gpu,
+        usable,
+        clients_max,
+        is_mps=is_mps,
+        is_exclusive=_is_exclusive(gpu),
+        has_limits=slot.is_cap_of_driver,
+    )
 
 
 def _is_exclusive(gpu: Gpu) -> bool:

@@ -59,7 +59,8 @@ class PackEnvironments:
         """Return the environment of a task in a worker. `threads`: OMP_NUM_THREADS of each process; None: not set here.
         `cpus`: that it asks for."""
         key = (
-            task.worker, task.gpus, task.cap_mib, task.start_mib, task.is_alone, task.sharing, task.sm_percent,
+            task.worker, task.gpus, task.cap_mib, task.least_mib, task.start_mib, task.is_alone, task.sharing,
+            task.sm_percent,
             threads, task.more_workers, cpus,
         )  # fmt: skip
         env = self._kept.get(key)
@@ -95,14 +96,15 @@ class PackEnvironments:
         if len(task.gpus) > 1 or self._is_without_mps(task):
             slot = replace(
                 slot, backend=BACKEND_TIME_SLICING, mps_directory=None, sm_percent=None, variables=(),
-                memory_cap_mib=None, memory_ratio=None,
+                memory_cap_mib=None, memory_ratio=None, memory_least_mib=None,
             )  # fmt: skip
             return slot, (Assignment(names.ENV_VISIBLE_DEVICES, ",".join(task.gpus)),)
-        # The memory ratio for frameworks follows from the booked memory.
-        booked = None if task.is_alone or not task.start_mib else task.start_mib
+        # The memory ratio for frameworks follows from the booked memory, or from the most of a task with a range.
+        booked = None if task.is_alone or not task.start_mib else max(task.start_mib, packing.most_of(task.ask) or 0)
         percent = slot.sm_percent if task.sm_percent is None else task.sm_percent
         ratio = limits.memory_ratio(slot.gpu, booked)
-        return replace(slot, memory_cap_mib=task.cap_mib, memory_ratio=ratio, sm_percent=percent), ()
+        caps = replace(slot, memory_cap_mib=task.cap_mib, memory_least_mib=task.least_mib, memory_ratio=ratio)
+        return replace(caps, sm_percent=percent), ()
 
     def _is_without_mps(self, task: Attempt) -> bool:
         """Return whether a task runs without MPS on a GPU that has an MPS daemon."""

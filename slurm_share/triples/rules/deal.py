@@ -147,6 +147,7 @@ def ask_of(spec: TaskSpec, task: int, key: TaskKey | None, submitted_s: float = 
         name=spec.name,
         submitted_s=submitted_s,
         key=key,
+        gpu_mem_least_mib=spec.gpu_mem_least_mib,
     )
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ...core import names, numbers
-from ...core.errors import UsageError, shown
+from ...core.errors import OptionError, UsageError, shown
 from ...core.text import did_you_mean
 from ...packing import BOOKING, POLICIES, Guard, Order, PackRequest, PackSettings, PolicyName, TaskSpec, Undo
 from ...share import option as share_option
@@ -217,14 +217,27 @@ def parse_gpu_mem(text: str, name: str) -> int | None:
 
 
 def with_gpu_mem(spec: TaskSpec, text: str, name: str) -> TaskSpec:
-    """Return the options with GPU memory: a size, a percentage of the task's GPU, or `learned`. Raises UsageError."""
+    """Return the options with GPU memory: a size, the guaranteed one and the most (8G:20G), a percentage of the task's
+    GPU, or `learned`. Raises UsageError."""
     if text.endswith("%"):
         match = _PERCENT.fullmatch(text)
         percent = float(match[1]) if match else 0.0
         if not 0 < percent <= 100:
-            raise UsageError(f"{name} is a size such as 6G, or a part of the GPU such as 25%, not {shown(text)}")
-        return replace(spec, gpu_mem_mib=None, gpu_mem_percent=percent)
-    return replace(spec, gpu_mem_mib=parse_gpu_mem(text, name), gpu_mem_percent=None)
+            raise UsageError(
+                f"{name} is a size such as 6G, two sizes such as 6G:20G, or a part of the GPU such as 25%, not "
+                f"{shown(text)}"
+            )
+        return replace(spec, gpu_mem_mib=None, gpu_mem_percent=percent, gpu_mem_least_mib=None)
+    least_mib, most_mib = (None, None) if text == LEARNED else _sizes_mib(text, name)
+    return replace(spec, gpu_mem_mib=most_mib, gpu_mem_percent=None, gpu_mem_least_mib=least_mib)
+
+
+def gpu_mem_text(spec: TaskSpec) -> str:
+    """Return a task's GPU memory as it is written after --gpu-mem=."""
+    if spec.gpu_mem_percent is not None:
+        return f"{spec.gpu_mem_percent:g}%"
+    least = "" if spec.gpu_mem_least_mib is None else f"{spec.gpu_mem_least_mib}M:"
+    return LEARNED if spec.gpu_mem_mib is None else f"{least}{spec.gpu_mem_mib}M"
 
 
 def with_gpus(spec: TaskSpec, text: str, name: str) -> TaskSpec:
@@ -247,12 +260,26 @@ def parse_name(text: str, option: str) -> str:
     return text
 
 
+def _sizes_mib(text: str, name: str) -> tuple[int | None, int]:
+    """Return the guaranteed size and the most, in MiB; None for the first: one size is written. Raises UsageError."""
+    try:
+        return share_option.parse_memory_mib(text, name)
+    except OptionError as error:  # the sizes do not go together
+        raise UsageError(error.why or str(error)) from error
+    except ValueError as error:
+        raise _why_no_size(text, name, error) from error
+
+
 def _size_mib(text: str, name: str) -> int:
     try:
         return share_option.parse_size_mib(text, name)
     except ValueError as error:
-        also = "" if text and f"{name}{text}" in str(error) else f", not {shown(text) or 'empty'}"
-        raise UsageError(f"{error}{also}") from error
+        raise _why_no_size(text, name, error) from error
+
+
+def _why_no_size(text: str, name: str, error: ValueError) -> UsageError:
+    also = "" if text and f"{name}{text}" in str(error) else f", not {shown(text) or 'empty'}"
+    return UsageError(f"{error}{also}")
 
 
 def parse_policy(text: str) -> PackSettings:

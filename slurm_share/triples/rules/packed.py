@@ -19,7 +19,7 @@ from ...packing import PackRequest, TaskSpec
 from ...share import limits, option
 from ...slurm.records import NodeKind
 from ..records import Triple
-from . import fitting
+from . import fitting, pack_options
 from . import triple as rule_triple
 from .fitting import Sharing
 from .task_files import Tasks
@@ -112,9 +112,10 @@ def check_share(request: ShareRequest) -> None:
             "where they fit; write --pack=exclusive instead"
         )
     if request.mem_mib is not None:
+        least = "" if request.mem_least_mib is None else f"{request.mem_least_mib}M:"
         raise UsageError(
             "--share-gpu=mem= is one cap for all tasks, but --pack gives each task its own; write "
-            f"--gpu-mem={request.mem_mib}M instead, for all tasks or in the tasks file"
+            f"--gpu-mem={least}{request.mem_mib}M instead, for all tasks or in the tasks file"
         )
     if request.sm == names.SM_EVEN:
         raise UsageError(
@@ -151,9 +152,11 @@ def check_sizes(base: TaskSpec, tasks: Tasks, most_mib: int | None) -> None:
     if most_mib is None:
         return
     for place, spec in enumerate(tasks.specs or (base,)):
-        if spec.gpu_mem_mib is not None and spec.gpu_mem_mib > most_mib:
+        booked_mib = spec.gpu_mem_least_mib or spec.gpu_mem_mib or 0
+        if booked_mib > most_mib:
             where = f"{tasks.source}: line {tasks.numbers[place]}: its " if tasks.numbers else ""
+            what = "" if spec.gpu_mem_least_mib is None else f"asks for {booked_mib}M at least, which "
             raise UsageError(
-                f"{where}--gpu-mem={spec.gpu_mem_mib}M is more than the {most_mib} MiB that tasks can have on the "
-                f"largest GPU here; write at most --gpu-mem={most_mib}M, or remove it"
+                f"{where}--gpu-mem={pack_options.gpu_mem_text(spec)} {what}is more than the {most_mib} MiB that tasks "
+                f"can have on the largest GPU here; write at most --gpu-mem={most_mib}M, or remove it"
             )

@@ -145,13 +145,9 @@ def texts_of(spec: TaskSpec, base: TaskSpec, *, is_packed: bool) -> dict[str, st
     `base`: the options of the command line, which a new run may not have. Options that are as without any option, both
     in `spec` and in `base`, are left out.
     """
-    if spec.gpu_mem_percent is not None:
-        size = f"{spec.gpu_mem_percent:g}%"
-    else:
-        size = pack_options.LEARNED if spec.gpu_mem_mib is None else f"{spec.gpu_mem_mib}M"
     default = TaskSpec()
     texts = {
-        "gpu-mem": size,
+        "gpu-mem": pack_options.gpu_mem_text(spec),
         "gpus-per-task": "0.5" if spec.is_half else str(spec.gpus),
         "name": spec.name,
         "task-time": NONE if spec.timeout_s is None else time_text(spec.timeout_s),

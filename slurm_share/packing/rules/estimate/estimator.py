@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from ....core.text import counted
 from ...history_records import SiteFamily, TaskRun
 from ...records import Estimate, PackSettings, Source, TaskAsk, TaskKey
+from .. import guarantee
 from ..fingerprint import tag
 from . import conformal, line
 from .elastic import Sizes
@@ -338,14 +339,20 @@ class Estimator:
             was_done=any(self._commands[key.exact, model].was_done for model in self._models.get(key.exact, ())),
             text="first of a kind" if ask.key else "unknown",
         )
+        if ask.gpu_mem_least_mib is not None:
+            return guarantee.within(self._learned(asked, unknown, gpu_total_mib), ask)
         if (mib := ask.gpu_mem_mib) is not None:
             return replace(unknown, point_mib=mib, safe_mib=mib, source="user", text="--gpu-mem")
         if ask.gpu_mem_percent is not None:
             part_mib = None if gpu_total_mib is None else int(gpu_total_mib * ask.gpu_mem_percent / 100)
             text = f"{ask.gpu_mem_percent:g} % of the GPU"
             return replace(unknown, point_mib=part_mib, safe_mib=part_mib, source="user", text=text)
+        return self._learned(asked, unknown, gpu_total_mib)
+
+    def _learned(self, asked: _Asked, unknown: Estimate, gpu_total_mib: int | None) -> Estimate:
+        """Return what the best source says of a task; `unknown`: no source knows it."""
         for found in self._candidates(asked):
-            if found is not None and self._is_possible(found, ask.task):
+            if found is not None and self._is_possible(found, asked.task):
                 return _bounded(unknown, found, gpu_total_mib, asked.family.alpha)
         return unknown
 

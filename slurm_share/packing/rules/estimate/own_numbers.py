@@ -40,7 +40,7 @@ class OwnNumbers:
     def compare(self, run: TaskRun, *, is_own_memory: bool) -> None:
         """Compare a run's number with its peak. `is_own_memory`: it ran out of memory by its own need."""
         written = run.estimate_mib or run.reserved_mib  # a task that outgrows the number has more reserved at its end
-        if not written:
+        if not written or (run.cap_mib or 0) > written:  # it was the guaranteed part of a larger number
             return
         of = f"of its --gpu-mem={_gib(written)}"
         seen = self._seen.setdefault((run.exact, run.gpu_model), _NumberRuns())

@@ -421,3 +421,58 @@ def test_why_a_launcher_shares_without_mps(gpus, processes, offer, why):
 )
 def test_why_there_is_no_program(program, is_executable, why):
     assert mps.why_no_program(program, is_executable=is_executable) == why
+
+
+# ---- Guaranteed memory ----
+
+RANGE = ShareRequest(4, mem_mib=20480, mem_least_mib=8192)
+
+
+def test_a_range_is_a_cap_and_its_guaranteed_part():
+    plan = decide(replace(JOB, share=RANGE), offer={"driver": "615.71"})
+    assert {(slot.memory_least_mib, slot.memory_cap_mib, slot.memory_ratio) for slot in plan.slots} == {
+        (8192, 20480, "0.250")
+    }
+    assert plan.notes == ()
+    assert {slot.memory_least_mib for slot in decide(replace(JOB, share=ShareRequest(4, mem_mib=8192))).slots} == {None}
+
+
+def test_the_mosts_may_be_more_than_the_gpu_has_and_the_guaranteed_parts_may_not():
+    fits = decide(replace(JOB, share=ShareRequest(8, mem_mib=60000, mem_least_mib=9971)), offer={"driver": "615.71"})
+    assert isinstance(fits, Plan)
+    assert fits.notes == ()
+    refused = decide(replace(JOB, share=ShareRequest(8, mem_mib=60000, mem_least_mib=9972)))
+    assert refused.sentence.endswith(
+        "8 x 9972 MiB guaranteed is more than the 79769 MiB that tasks can have on GPU 0; ask for "
+        "mem=9971M:60000M or --share-gpu=7"
+    )
+    assert refused.cause == "job"
+
+
+@pytest.mark.parametrize(
+    ("least", "way_out"), [(79772, "ask for mem=1329M:90000M$"), (90000 - 1, "ask for mem=1329M:90000M$")]
+)
+def test_a_guaranteed_part_larger_than_a_gpu_has_no_smaller_number_of_tasks_as_way_out(least, way_out):
+    share = ShareRequest(60, mem_mib=90000, mem_least_mib=least)
+    with pytest.raises(AssertionError, match=way_out):
+        raise AssertionError(decide(replace(JOB, share=share), offer={"client_limit": 60}).sentence)
+
+
+def test_without_limits_of_the_driver_the_note_says_what_it_needs_and_what_to_write():
+    plan = decide(replace(JOB, share=RANGE), offer={"driver": "580.95"})
+    assert [slot.memory_least_mib for slot in plan.slots] == [8192] * 8
+    assert plan.notes == (
+        "mem=8192M:20480M needs driver 615 or newer, and this node has 580: tasks of srun are refused here; write "
+        "mem=20480M or mem=8192M, or use llsub, which books 8192M of GPU memory for each task and takes 20480M as its "
+        "cap",
+    )
+
+
+def test_a_launcher_without_limits_of_the_driver_books_one_number_and_caps_at_the_other():
+    job = replace(JOB, job_id=0, granted=(), share=RANGE)
+    offers = offers_of(RANGE, Settings(), driver="580.95")
+    grant = allocation.grant(job, GPUS[:1], offers, Settings(), processes=4)
+    plan = allocation.decide(grant, PreparedGpus(served={"GPU-0": PreparedGpu("/p")}), Settings())
+    assert [(slot.memory_least_mib, slot.memory_cap_mib) for slot in plan.slots] == [(8192, 20480)] * 4
+    (note,) = plan.notes
+    assert "8192M of GPU memory are booked for each task and 20480M are its cap" in note
