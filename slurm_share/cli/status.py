@@ -88,6 +88,7 @@ def as_json(status: NodeStatus) -> dict[str, Any]:
                 "slots_used": _count(status.leased[job.job_id]),
                 "slot_on_gpu": job.on_gpu,
                 "since": job.since,
+                "sharing": list(status.sharing[job.job_id]) if job.job_id in status.sharing else None,
             }
             for job in status.jobs
         ],
@@ -148,7 +149,7 @@ def _mode_lines(status: NodeStatus) -> list[str]:
 
 
 def _job_table(status: NodeStatus) -> Table:
-    table = _table("JOB", "USER", "SHARE", "GPUS", "SLOTS", "USED", "SINCE", numbers=(0, 4, 5))
+    table = _table("JOB", "USER", "SHARE", "SHARING", "GPUS", "SLOTS", "USED", "SINCE", numbers=(0, 5, 6))
     index_of = {reading.gpu.uuid: str(reading.gpu.index) for reading in status.gpus}
     for job in status.jobs:
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.since))
@@ -156,9 +157,10 @@ def _job_table(status: NodeStatus) -> Table:
         if job.share:
             slots = str(job.slots) if job.on_gpu is None else f"no. {job.on_gpu}"
             used = _known(_count(status.leased[job.job_id]))
-            table.add_row(str(job.job_id), job.user, job.share, gpus, slots, used, since)
+            sharing = ",".join(status.sharing.get(job.job_id, ("?",)))
+            table.add_row(str(job.job_id), job.user, job.share, sharing, gpus, slots, used, since)
         else:
-            table.add_row(str(job.job_id), job.user, "-", "-", "-", "-", since)
+            table.add_row(str(job.job_id), job.user, "-", "-", "-", "-", "-", since)
     return table
 
 

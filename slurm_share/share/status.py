@@ -11,8 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ..core import config
-from ..core.errors import CommandError, DriverError
+from ..core.errors import CommandError, DriverError, StateError
 from ..core.paths import Paths
+from ..core.records import SharingMethod
 from ..node import processes
 from ..node.gpus import binding
 from ..node.records import GpuReading, NodeProcess
@@ -22,7 +23,7 @@ from . import leases, ledger_file, lua_settings, user_folder
 from .backends import registry
 from .backends.base import Host
 from .records import LedgerJob, Plan
-from .rules import reconcile, without_plugin
+from .rules import environment, reconcile, without_plugin
 
 
 class NodeStatus(Struct, frozen=True):
@@ -55,6 +56,8 @@ class NodeStatus(Struct, frozen=True):
     not read that."""
     lua_problem: str = ""
     """Why job_submit.lua on this controller shares no job, and the remedy; empty: it does, or this is no controller."""
+    sharing: Mapping[int, tuple[SharingMethod, ...]] = {}
+    """Job -> how its tasks share their GPUs, each way once; a job is missing if the caller may not read its plan."""
 
 
 def read_status() -> NodeStatus:
@@ -106,7 +109,19 @@ def read_status() -> NodeStatus:
         has_gpus=has_gpus,
         plugin_problem=plugin_problem,
         lua_problem=lua_settings.outdated(configuration),
+        sharing={job.job_id: found for job in jobs if (found := _sharing(paths, job.job_id))},
     )
+
+
+def _sharing(paths: Paths, job_id: int) -> tuple[SharingMethod, ...]:
+    """Return how the tasks of a job share their GPUs; empty: its plan cannot be read, or has no slots."""
+    try:
+        plan = ledger_file.read_plan(paths, job_id)
+    except StateError:
+        return ()
+    if not isinstance(plan, Plan):
+        return ()
+    return tuple(dict.fromkeys(environment.sharing_method(slot, plan.share.per_gpu) for slot in plan.slots))
 
 
 def _full(paths: Paths) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ def forbid_ledger(monkeypatch):
 def test_root_sees_jobs_users_gpus_and_slots(node, capsys):
     assert main(["status"]) == 0
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    assert lines[1][:5] == ["4711", "alice", "4", "0", "4"]
+    assert lines[1][:5] == ["4711", "alice", "4", "time-slicing", "0"]
     assert any(line[:1] == ["0"] and line[-1] == "4711" and "300" in line for line in lines)
     assert any(line[:1] == ["1"] and line[-1] == "-" and "?" in line for line in lines)
 
@@ -72,6 +72,7 @@ def test_the_same_for_programs(node, capsys):
     booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
     assert answer["jobs"][0]["since"] == pytest.approx(booted_at + 60, abs=5)
     assert [gpu["slots"] for gpu in answer["gpus"]] == [4, 0]
+    assert answer["jobs"][0]["sharing"] == ["time-slicing"]
     assert answer["gpus"][0]["processes"][0]["pid"] == os.getpid()
     assert answer["gpus"][1]["memory_used_mib"] is None
 
@@ -96,6 +97,14 @@ def test_an_ordinary_user_sees_own_jobs_and_their_gpus_only(node, monkeypatch, c
     assert answer["everything"] is False
     assert [(job["job_id"], job["share"]) for job in answer["jobs"]] == [(4711, "4")]
     assert [gpu["index"] for gpu in answer["gpus"]] == [0]
+
+
+def test_how_a_job_shares_is_unknown_to_who_may_not_read_its_plan(node, monkeypatch, capsys):
+    monkeypatch.setattr(status.ledger_file, "read_plan", lambda *_: None)
+    assert main(["status"]) == 0
+    assert [line.split() for line in capsys.readouterr().out.splitlines()][1][:4] == ["4711", "alice", "4", "?"]
+    assert main(["status", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["jobs"][0]["sharing"] is None
 
 
 @pytest.mark.parametrize("free", [0, 11])
@@ -199,8 +208,8 @@ def test_a_part_and_an_ordinary_job_are_told_apart(node, capsys):
     state.write_ledger(node, replace(ledger, jobs=(*ledger.jobs, part, plain)), Settings())
     assert main(["status"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "4712  alice  4      0     no. 2" in lines[2]
-    assert "4713  2999   -      -         -     -" in lines[3]
+    assert lines[2].split()[:7] == ["4712", "alice", "4", "?", "0", "no.", "2"]
+    assert lines[3].split() == ["4713", "2999", "-", "-", "-", "-", "-", "-"]
     main(["status", "--json"])
     jobs = json.loads(capsys.readouterr().out)["jobs"]
     assert [(job["share"], job["slot_on_gpu"]) for job in jobs] == [("4", None), ("4", 2), (None, None)]
