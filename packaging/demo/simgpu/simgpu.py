@@ -33,6 +33,12 @@ DEFAULT_STATE = "/run/simgpu"
 DEFAULT_PIPE_DIRECTORY = "/tmp/nvidia-mps"
 """Where CUDA looks for the MPS daemon if CUDA_MPS_PIPE_DIRECTORY is not set."""
 
+ROOTS_PIPE_DIRECTORY = "/run/nvidia-mps"
+"""The same for a daemon of root's with protocol 3."""
+
+NO_MPS = "/dev/null/no-mps"
+"""The same for an MPS server, which is no client of any daemon."""
+
 REAL_DRIVER = "/proc/driver/nvidia/version"
 """Exists while NVIDIA's kernel driver is loaded; /dev/nvidia* is no proof, since libcuda makes it without a driver."""
 
@@ -533,12 +539,13 @@ def mps_connection(environ: Mapping[str, str]) -> MpsConnection | None:
         SIMGPU_SERVER pid=<pid> percentage=<number> gpus=<uuid>,<uuid> limits=0=<size>,1=<size>
             [partition=<uuid>/<id> sms=<multiprocessors of it>]
         SIMGPU_ERROR <CUDA_ERROR_...>
+        SIMGPU_NONE
         SIMGPU_FAULT
     A client sends the last one after an illegal access. `gpus` and `limits` may be missing. The connection ends with
     the server. A later SIMGPU_ERROR ends this client: it was terminated, or another client's fault ended all clients
     of the server.
     """
-    path = (environ.get("CUDA_MPS_PIPE_DIRECTORY") or DEFAULT_PIPE_DIRECTORY) + "/control"
+    path = _pipe_directory(environ) + "/control"
     if not os.path.exists(path):
         return None
     import socket  # only tasks under MPS pay for this import
@@ -564,8 +571,30 @@ def mps_connection(environ: Mapping[str, str]) -> MpsConnection | None:
         raise
 
 
-def _parse_mps_answer(line: socket.socket, answer: str) -> MpsConnection:
+def _pipe_directory(environ: Mapping[str, str]) -> str:
+    """Return where a client looks for its daemon. A daemon of root's with protocol 3 is in another place, and with
+    driver 620 routes by cgroup may be known (simroutes.py)."""
+    state, chosen = state_folder(environ), environ.get("CUDA_MPS_PIPE_DIRECTORY")
+    try:
+        has_routes = chosen != NO_MPS and bool(os.listdir(f"{state}/routes"))
+    except OSError:
+        has_routes = False
+    if has_routes:
+        import simroutes
+
+        found = simroutes.route_of_this_process(state)
+        if found is not None:
+            return found
+    if not chosen and os.path.exists(f"{ROOTS_PIPE_DIRECTORY}/control"):
+        return ROOTS_PIPE_DIRECTORY
+    return chosen or DEFAULT_PIPE_DIRECTORY
+
+
+def _parse_mps_answer(line: socket.socket, answer: str) -> MpsConnection | None:
     words = answer.split()
+    if words == ["SIMGPU_NONE"]:  # a server of protocol 3 without a GPU: nobody says a word
+        line.close()
+        return None
     if words == ["SIMGPU_ERROR", INVALID_RESOURCE]:
         raise _wrong_partition("this MPS daemon has static partitions, and CUDA_MPS_SM_PARTITION names none of them")
     if len(words) == 2 and words[0] == "SIMGPU_ERROR":

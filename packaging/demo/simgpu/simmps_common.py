@@ -17,6 +17,17 @@ Where records of real programs differ, or there are none, a variable chooses; a 
     SIMMPS_DRIVER=535|550|...              the release whose manners they have [that of simgpu-init --driver]
     SIMMPS_LSPART=5|7                      columns in the rows of `lspart`: as recorded, as in the manual [5]
     SIMMPS_STRAY_PARTITION=ignore|error    a client that names a partition of a daemon without -S [ignore]
+
+and of protocol 3:
+
+    SIMMPS_V3_SERIAL=0|1                   one front end at a time, as with protocol 2 [0: several at once]
+    SIMMPS_V3_FAILURE=NUMBER               exit code of all failures [1]
+    SIMMPS_V3_PARTITIONS=needed|optional   a client without a partition where there are some: 915, or none [needed]
+    SIMMPS_FIELD=-|_                       `get NAME pipe-directory` or `pipe_directory` [-]
+    SIMMPS_CLIENTS=seen|manual             fields of `client list`: as recorded, as in the manual [seen]
+    SIMMPS_TOML_LIMITS=strings|any         whether limits in the file of -a may be numbers [strings]
+    SIMMPS_ROUTING=socket|everywhere       from 620 on: cgroups route clients of the daemon's own socket only, or all of
+                                           them (simroutes.py) [socket]
 """
 
 # ruff: noqa: PTH108  (see nvidia-cuda-mps-control)
@@ -37,6 +48,7 @@ LINK_FD = 3
 STATIC_PARTITIONS = 590
 PARTITIONED_FAULTS = 610
 V3 = 615
+ROUTES_BY_CGROUP = 620
 """Drivers since when the programs have a thing."""
 
 

@@ -74,13 +74,14 @@ class Partition:
         return f"{self.gpu.uuid}/{self.id}"
 
 
-def make_id(uuid: str, number: int) -> str:
+def make_id(uuid: str, number: int, protocol: int) -> str:
     """Return the id of a GPU's partition number `number`: the same for the same numbers, every third with `/`, every
-    third with `+`."""
-    digest = hashlib.sha256(f"{uuid} {number}".encode()).digest()[:9]
+    third with `+`. Ids of the two protocols differ."""
+    digest = hashlib.sha256(f"{uuid} {number} {protocol}".encode()).digest()[:9]
     text = base64.b64encode(digest + bytes(ID_BYTES - len(digest))).decode()
     special = {0: "/", 1: "+"}.get(number % 3, "x")
-    return f"D{special}{text[2:]}"
+    rest = text[2:].replace("/", "A").replace("+", "B")
+    return f"{'D' if protocol == 2 else 'K'}{special}{rest}"
 
 
 class Partitions:
@@ -112,11 +113,12 @@ class Partitions:
         """Return the chunks in partitions."""
         return sum(one.chunks for one in self.of(gpu))
 
-    def make(self, gpu: Gpu, chunks: int) -> Partition | None:
-        """Make a partition; None: not so many chunks are free."""
+    def make(self, gpu: Gpu, chunks: int, more_sms: int = 0) -> Partition | None:
+        """Make a partition, with multiprocessors that fill no chunk; None: not so many chunks are free."""
         if chunks > total_chunks(gpu, self.protocol) - self.used(gpu):
             return None
-        made = Partition(gpu, make_id(gpu.uuid, self._made), chunks, chunks * chunk_size(gpu, self.protocol))
+        sms = chunks * chunk_size(gpu, self.protocol) + more_sms
+        made = Partition(gpu, make_id(gpu.uuid, self._made, self.protocol), chunks, sms)
         self._made += 1
         self._all[made.name] = made
         return made

@@ -9,7 +9,7 @@ import select
 import signal
 import time
 
-from simgpu import Context, SimulationError
+from simgpu import NO_MPS, Context, SimulationError
 from simmps_common import LINK_FD, PARTITIONED_FAULTS, driver, fault, in_fault, log_line, send
 
 SERVER_MEMORY_BYTES = 32 << 20
@@ -135,7 +135,7 @@ class Server:
 
 def register() -> list[Context]:
     """Register this process on every GPU that the daemon sees. It is no client of its own daemon."""
-    environ = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": "/nonexistent"}
+    environ = {**os.environ, "CUDA_MPS_PIPE_DIRECTORY": NO_MPS}
     contexts = [Context(environ, 0)]
     for ordinal in range(1, contexts[0].visible_count):
         contexts.append(Context(environ, ordinal))

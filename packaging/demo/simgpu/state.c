@@ -51,6 +51,8 @@
  *   memory_limits/      one file per GPU and cgroup with a limit, see memory_limits.c
  *   ended/              mode 1777; one empty file, with the name of a client file, for each MPS client that the driver
  *                       has ended to give its memory to a process within its guaranteed part; it counts no longer
+ *   routes/             mode 1777; which cgroups' processes a daemon of MPS wants (simroutes.py)
+ *   mps_choices         manners of MPS that a test chooses (simmps_common.py)
  *   energy0, energy1, ...   mode 0666; one line `at=NANOSECONDS uj=MICROJOULES sm=PERCENT`: energy of the card up to a
  *                       time of CLOCK_MONOTONIC, and its SM load since then. Each change of a load, and each query of
  *                       the energy, updates it under flock(2) on the file. A working task confirms its load once a
