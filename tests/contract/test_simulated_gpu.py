@@ -244,7 +244,7 @@ def test_compute_mode_is_kept_in_the_state(two_gpus: Host) -> None:
     files = sorted(path.name for path in two_gpus.state.iterdir())
     assert files == [
         *("README", "accounted", "clients", "driver", "ended", "energy0", "energy1", "gpu0", "gpu1", "lock"),
-        "memory_limits",
+        *("memory_limits", "routes"),
     ]
 
 
