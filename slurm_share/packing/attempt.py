@@ -95,6 +95,8 @@ class Attempt(Struct, eq=False, kw_only=True):
     is_alone: bool = False
     """It has a GPU to itself; no task may join it."""
     sm_percent: float | None = None
+    partition: str | None = None
+    """Its static partition of multiprocessors; None: it has none."""
     sharing: SharingMethod | None = None
     neighbours: int = 0
     """Tasks on its GPUs when it started."""

@@ -180,6 +180,10 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
     """Most CUDA processes on it at once."""
     has_limits: bool = False
     """The driver limits the memory of each task on its cgroup, and so holds its guaranteed part (driver 615)."""
+    partitions: int = 0
+    """Static partitions of its multiprocessors, one for each task on it at once; 0: it has none."""
+    has_own_faults: bool = False
+    """The fault of a task in a static partition ends only that task."""
 
     @staticmethod
     def of(
@@ -191,6 +195,8 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
         is_mps: bool,
         is_exclusive: bool = False,
         has_limits: bool = False,
+        partitions: int = 0,
+        has_own_faults: bool = False,
     ) -> GpuFacts:
         """Return what packing needs of a GPU. `is_exclusive`: it is in compute mode EXCLUSIVE_PROCESS."""
         total = gpu.memory_total_mib
@@ -206,6 +212,8 @@ class GpuFacts(Struct, frozen=True, kw_only=True):
             takes_only_mps=is_mps and is_exclusive,
             clients_max=clients_max,
             has_limits=has_limits,
+            partitions=partitions,
+            has_own_faults=has_own_faults and partitions > 0,
         )
 
 

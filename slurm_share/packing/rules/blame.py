@@ -96,6 +96,9 @@ def _judge_fault(
     kind: EndKind, reason: str, facts: EndFacts, task: Attempt, had: recover.AttemptMemory, on: Sequence[GpuState]
 ) -> EndCause:
     """Return whether a task caused the CUDA fault that ended it."""
+    if task.partition is not None and on[0].facts.has_own_faults:
+        # The fault of a task in another partition does not end this one (docs.nvidia.com/deploy/mps, release 610).
+        return EndCause(kind=kind, reason=reason, had=had)
     culprit = _culprit(task, facts, on)
     if culprit is not None:
         reason = f"a CUDA fault ended it; task {culprit} was the first that it ended ({reason})"

@@ -567,7 +567,9 @@ class Board:
             if not size:
                 return None
             clients = max((run.clients for run in gpu.running.values()), default=1)
-            found.append(min(usable(gpu.make_view(is_blind=self._is_blind)) // size, gpu.facts.clients_max // clients))
+            most = gpu.facts.clients_max // clients
+            most = min(most, gpu.facts.partitions or most)
+            found.append(min(usable(gpu.make_view(is_blind=self._is_blind)) // size, most))
         return max(min(found), 1) if found else None
 
     def find(self, task: int) -> Attempt | None:

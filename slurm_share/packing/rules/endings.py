@@ -26,6 +26,13 @@ SUSPECT_CODES = (1, 128 + signal.SIGABRT, 128 + signal.SIGSEGV)
 """Exit codes of programs that cannot report a failed allocation: exit code 1, abort, invalid address."""
 SUSPECT_SIGNALS = (signal.SIGABRT, signal.SIGSEGV)
 
+WITHOUT_PARTITION = (
+    "where the MPS daemon of its GPU has static partitions (sm=static), the process was started without "
+    f"{names.ENV_MPS_PARTITION}: was its environment cleared, by sudo, ssh or a container? cuDevSmResourceSplit can "
+    "return the same error"
+)
+"""The probable cause of CUDA error 915, which the error alone does not prove."""
+
 MEMORY_KINDS: tuple[EndKind, ...] = ("gpu memory", "gpu memory likely", "gpu memory suspected")
 
 
@@ -72,10 +79,12 @@ def classify(facts: EndFacts, cap_ratio: float | None = None, above_mib: int | N
         return "above guarantee", f"{guarantee_text(above_mib)} ({how})"
     if found.server:
         return "neighbour's fault", f'its log says "{found.server}" ({how})'
-    if not (message or found.excuse or found.fault) and _is_suspect(facts, cap_ratio):
+    if not (message or found.excuse or found.fault or found.partition) and _is_suspect(facts, cap_ratio):
         return "gpu memory suspected", f"no message, but its GPU was full ({how})"
     if facts.is_told_to_save:
         return "unfinished", f"told to save its state and end, {how}"
+    if found.partition:
+        how = f'{how}; its log says "{found.partition}": {WITHOUT_PARTITION}'
     return ("failed" if facts.code is not None else "signal"), how
 
 

@@ -184,6 +184,13 @@ SERVER_MESSAGES: tuple[bytes, ...] = (
 )
 """The MPS server ended, or ended this client: the fault was another client's, or the server's."""
 
+PARTITION_MESSAGES: tuple[bytes, ...] = (
+    b"CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION",  # 915
+    b"cudaErrorInvalidResourceConfiguration",
+    b"invalid resource configuration",
+)
+"""A client of an MPS daemon with static partitions named none of them. cuDevSmResourceSplit returns the same error."""
+
 DEVICE_MESSAGES: tuple[bytes, ...] = (
     b"GPU has fallen off the bus",  # Xid 79
     b"GPU is lost",  # NVML
@@ -248,6 +255,7 @@ class LogMessages(Struct, frozen=True):
     device: str = ""
     is_terminated: bool = False
     """The MPS server ended this client, and not all of them."""
+    partition: str = ""
 
 
 def find_messages(tail: bytes) -> LogMessages:
@@ -271,6 +279,7 @@ def find_messages(tail: bytes) -> LogMessages:
         server=server,
         device=_last_of(lower, DEVICE_MESSAGES),
         is_terminated=server.encode() in TERMINATED_MESSAGES,
+        partition=_last_of(lower, PARTITION_MESSAGES),
     )
 
 

@@ -239,6 +239,8 @@ class Policy(ABC):
         """Return which limit on the number of tasks or processes one more task would exceed; empty: none."""
         if not place.is_idle and place.clients + processes > place.facts.clients_max:
             return refusals.CLIENTS
+        if place.facts.partitions and place.count >= place.facts.partitions:
+            return refusals.PARTITIONS
         if self.settings.max_per_gpu is not None and place.count >= self.settings.max_per_gpu:
             return refusals.MAX_PER_GPU
         return ""

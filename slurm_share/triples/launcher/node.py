@@ -67,6 +67,8 @@ class Node(Struct, frozen=True, kw_only=True):
     """In a packed run: one slot of each GPU, by position, the template for the slot of each start."""
     gpu_facts: tuple[GpuFacts, ...] = ()
     """In a packed run: the same GPUs, by position."""
+    partitions: Mapping[str, tuple[Slot, ...]] = {}
+    """In a packed run: GPU (UUID) -> slots with a static partition, one for each task on it at once."""
     bookings: Bookings | None = None
     """In a packed run: memory booked by all launchers of the user; None: other launchers are not considered."""
     live: LiveFolder | None = None
@@ -130,7 +132,9 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
     except BaseException:
         release(node)
         raise
-    return replace(node, gpu_slots=slots, gpu_facts=facts, bookings=bookings, notes=(*node.notes, *notes))
+    partitions = pack_gpus.partition_slots(found)
+    notes = [*node.notes, *notes]
+    return replace(node, gpu_slots=slots, gpu_facts=facts, bookings=bookings, notes=tuple(notes), partitions=partitions)
 
 
 def release(node: Node, *, is_told_to_end: bool = False) -> tuple[str, ...]:

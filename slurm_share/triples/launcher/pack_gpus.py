@@ -14,7 +14,7 @@ from ...node.gpus import binding
 from ...node.gpus import driver as nvml
 from ...node.records import Gpu
 from ...packing import Bookings, Budget, GpuFacts
-from ...share import BACKEND_MPS, Host, Slot, limits, registry
+from ...share import BACKEND_MPS, Host, Limits, Slot, limits, registry
 from . import slot_assignment
 from .slot_assignment import LauncherJob, SlotAssignment, cannot_run
 
@@ -44,11 +44,12 @@ def prepare(
         version = binding.read_driver().version
     except DriverError:
         version = None
-    limit = registry.get(BACKEND_MPS).limits(version, Host(paths=paths, settings=settings)).client_limit
-    # The slots of a GPU do not limit the tasks that are packed onto it.
-    most = min(limit or MPS_CLIENTS_MIN, settings.max_share)
+    offer = registry.get(BACKEND_MPS).limits(version, Host(paths=paths, settings=settings))
+    # The slots of a GPU do not limit the tasks that are packed onto it, unless each has a static partition.
+    most = min(offer.client_limit or MPS_CLIENTS_MIN, settings.max_share)
+    partitions = partition_slots(found)
     facts = tuple(
-        _facts(index, slot, budgets.get(place), most, settings)
+        _facts(index, slot, budgets.get(place), most, settings, len(partitions.get(slot.gpu.uuid, ())), offer)
         for index, (place, slot) in enumerate(zip(places, slots, strict=True))
     )
     notes = []
@@ -96,7 +97,27 @@ def _whole_gpus(found: SlotAssignment) -> dict[int, Slot]:
     return {place: slot for place, (uuid, slot) in enumerate(first.items()) if held[uuid] == per_gpu}
 
 
-def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, settings: Settings) -> GpuFacts:
+def partition_slots(found: SlotAssignment) -> dict[str, tuple[Slot, ...]]:
+    """Return the slots with a static partition that this launcher has on each GPU (UUID)."""
+    if found.plan is None:
+        return {}
+    held = None if found.leases is None else frozenset(found.leases.slots)
+    divided: dict[str, list[Slot]] = {}
+    for slot in found.plan.slots:
+        if slot.partition is not None and (held is None or slot.number in held):
+            divided.setdefault(slot.gpu.uuid, []).append(slot)
+    return {gpu: tuple(its) for gpu, its in divided.items()}
+
+
+def _facts(
+    index: int,
+    slot: Slot,
+    budget: Budget | None,
+    clients_max: int,
+    settings: Settings,
+    partitions: int,
+    offer: Limits,
+) -> GpuFacts:
     gpu, is_mps = slot.gpu, slot.mps_directory is not None
     usable = limits.usable_mib(gpu, settings)
     if budget is not None and not budget.is_whole:
@@ -109,6 +130,8 @@ def _facts(index: int, slot: Slot, budget: Budget | None, clients_max: int, sett
         is_mps=is_mps,
         is_exclusive=_is_exclusive(gpu),
         has_limits=slot.is_cap_of_driver,
+        partitions=partitions,
+        has_own_faults=offer.has_own_faults,
     )
 
 

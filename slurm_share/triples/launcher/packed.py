@@ -60,8 +60,7 @@ class PackEnvironments:
         `cpus`: that it asks for."""
         key = (
             task.worker, task.gpus, task.cap_mib, task.least_mib, task.start_mib, task.is_alone, task.sharing,
-            task.sm_percent,
-            threads, task.more_workers, cpus,
+            task.sm_percent, task.partition, threads, task.more_workers, cpus,
         )  # fmt: skip
         env = self._kept.get(key)
         if env is None:
@@ -96,7 +95,7 @@ class PackEnvironments:
         if len(task.gpus) > 1 or self._is_without_mps(task):
             slot = replace(
                 slot, backend=BACKEND_TIME_SLICING, mps_directory=None, sm_percent=None, variables=(),
-                memory_cap_mib=None, memory_ratio=None, memory_least_mib=None,
+                memory_cap_mib=None, memory_ratio=None, memory_least_mib=None, partition=None, sm_count=None,
             )  # fmt: skip
             return slot, (Assignment(names.ENV_VISIBLE_DEVICES, ",".join(task.gpus)),)
         # The memory ratio for frameworks follows from the booked memory, or from the most of a task with a range.
@@ -104,12 +103,17 @@ class PackEnvironments:
         percent = slot.sm_percent if task.sm_percent is None else task.sm_percent
         ratio = limits.memory_ratio(slot.gpu, booked)
         caps = replace(slot, memory_cap_mib=task.cap_mib, memory_least_mib=task.least_mib, memory_ratio=ratio)
-        return replace(caps, sm_percent=percent), ()
+        # The daemon of a GPU with static partitions serves no task without one, and applies no percentage.
+        percent = percent if task.partition is None else None
+        return replace(caps, sm_percent=percent, partition=task.partition), ()
 
     def _is_without_mps(self, task: Attempt) -> bool:
-        """Return whether a task runs without MPS on a GPU that has an MPS daemon."""
+        """Return whether a task runs without MPS on a GPU that has an MPS daemon. A task that has a GPU alone does so,
+        too, where a static partition would give it a part of the GPU only."""
         facts = self._facts[task.gpus[0]]
-        return facts.is_mps and not facts.takes_only_mps and task.sharing in ("time-slicing", "exclusive")
+        is_whole = facts.partitions > 0 and (task.is_alone or task.partition is None)
+        is_apart = is_whole or task.sharing in ("time-slicing", "exclusive")
+        return facts.is_mps and not facts.takes_only_mps and is_apart
 
 
 FIRST_SAMPLE_S = 3.0
@@ -190,7 +194,10 @@ class PackStrategy(strategy.Strategy):
         self.learning.take_sizes(self.board, 0.0)
         self.decider = packing.Decider(self.board, shared.events, node.bookings, self.log.tell)
         tell, keep = self.log.tell, self.learning.keep_trials
-        self.shares = ShareTrials(self.board, self.learning.history, tell, keep) if run.pack.is_sm_tried else None
+        is_sm_tried = run.pack.is_sm_tried and not node.partitions
+        self.shares = ShareTrials(self.board, self.learning.history, tell, keep) if is_sm_tried else None
+        if run.pack.is_sm_tried and node.partitions:
+            tell("no parts of the multiprocessors are tried (sm=auto): each task here has a static partition of them")
         is_tuned = run.pack.is_tuned or run.pack.is_compared
         self.tuning = Tuning(run, node, self.board, tell, keep, self._has_shared) if is_tuned else None
         self.sampler.watch_host = self.tuning is not None
@@ -363,9 +370,16 @@ class PackStrategy(strategy.Strategy):
 
     def environment(self, task: packing.Attempt) -> task_process.Environment | None:
         task.gpu = self._place[task.gpus[0]]
+        task.partition = self._free_partition(task)
         threads = None if self.tuning is None else self.tuning.threads
         cpus = self.spec_of(task.task).cpus
         return self.environments.find(task, self.worker_of(task), threads=threads, cpus=cpus)
+
+    def _free_partition(self, task: packing.Attempt) -> str | None:
+        """Return the first static partition of a start's GPU that no other task has; None: it has none."""
+        slots = self.node.partitions.get(task.gpus[0], ()) if len(task.gpus) == 1 else ()
+        taken = {one.partition for one in self.board.running.values() if one is not task}
+        return next((slot.partition for slot in slots if slot.partition not in taken), None)
 
     # ---- An end ----
 

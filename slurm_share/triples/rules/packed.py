@@ -98,6 +98,11 @@ def sharing(triple: Triple, pack: PackRequest, written: str | None, gpus: int | 
         return found
     check_share(found.request)
     request = found.request
+    if request.sm == names.SM_STATIC and pack.is_tuned:
+        raise UsageError(
+            f"{triple} finds by trials how many tasks run at once, and --share-gpu=sm=static divides a GPU once into "
+            "as many parts as it has slots; write a number of processes, or remove sm="
+        )
     if found.is_computed and pack.settings.policy != "exclusive":
         # A GPU with one slot has no MPS, but two tasks may meet on a GPU even with as many GPUs as workers.
         request = replace(request, per_gpu=max(request.per_gpu, min(triple.per_node, 2)))
@@ -125,7 +130,12 @@ def check_share(request: ShareRequest) -> None:
 
 
 def sm_notes(settings: Settings, request: ShareRequest | None) -> tuple[str, ...]:
-    """Return a note if the site's setting `sm` divides a GPU's multiprocessors by its slots."""
+    """Return a note if the site's setting `sm`, or the request, divides a GPU's multiprocessors by its slots."""
+    if request is not None and request.sm == names.SM_STATIC:
+        return (
+            f"each task has one of {request.per_gpu} static partitions of its GPU, even if fewer tasks run there, and "
+            "no more run there; with fewer processes per node a partition is larger",
+        )
     if settings.sm != names.SM_EVEN or request is None or request.per_gpu < 2:
         return ()
     if option.sharing_of(request, settings.sharing) == "time-slicing":

@@ -56,6 +56,22 @@ def test_an_end_has_one_kind(fields, expected):
     assert classify(EndFacts(task=1, now_s=0.0, **{"code": None, **fields}))[0] == expected
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION (simulated): error 915: it names no static partition",
+        b"RuntimeError: CUDA error: invalid resource configuration\n",
+        b"cudaErrorInvalidResourceConfiguration",
+    ],
+)
+def test_a_task_without_a_static_partition_fails_with_the_probable_cause(text):
+    facts = EndFacts(task=1, now_s=0.0, code=1, log_tail=text, room_ratio=0.0, sample_age_s=0.0)
+    kind, why = classify(facts)
+    assert kind == "failed"
+    assert "started without CUDA_MPS_SM_PARTITION: was its environment cleared, by sudo, ssh or a container?" in why
+    assert "cuDevSmResourceSplit can return the same error" in why
+
+
 def test_the_reason_names_the_signal_or_the_code():
     def why(**how):
         return classify(EndFacts(task=1, now_s=0.0, **how))[1]

@@ -189,6 +189,30 @@ def test_a_fault_is_a_tasks_own_without_neighbours_without_mps_and_after_an_olde
     assert sliced.ended(failed(0, 50.0, FAULT)).kind == "failed"
 
 
+@pytest.mark.parametrize(("has_own_faults", "kinds"), [(True, ["failed"] * 3), (False, ["neighbour's fault"] * 3)])
+def test_a_fault_in_a_static_partition_is_the_tasks_own_from_driver_610_on(has_own_faults, kinds):
+    gpu = facts(0, is_mps=True, partitions=4, has_own_faults=has_own_faults)
+    one = fill(Board([gpu], 8, PackSettings(), Known()), *[4096] * 3)
+    for now in range(0, 40, 5):
+        one.decide(float(now))
+    assert len(one.running) == 3
+    for task, run in one.running.items():
+        run.partition = f"GPU-0/{task}"
+    ends = [one.ended(failed(task, 50.0 + task, FAULT)) for task in range(3)]
+    assert [end.kind for end in ends] == kinds
+    assert any(task.wants_alone for task in one.waiting.values()) is not has_own_faults
+
+
+def test_no_more_tasks_than_static_partitions_start_on_a_gpu():
+    one = fill(
+        Board([facts(0, is_mps=True, partitions=2), facts(1, is_mps=True, partitions=3)], 8, PackSettings(), Known()),
+        *[1024] * 8,
+    )
+    _, decision = one.decide(0.0)
+    found = [gpu for _, gpu in starts(decision)]
+    assert (found.count("GPU-0"), found.count("GPU-1")) == (2, 3)
+
+
 def test_faulty_task_ends_and_all_others_are_done_whoever_ends_first():
     """Task 0 faults wherever it runs, and is the last to end of it: the others are done in the end, without retries."""
     one = queued(*[4096] * 5, gpus=2)
