@@ -94,25 +94,45 @@ static int sum_counter(const struct client_list *clients, enum counter which)
     return sum;
 }
 
-nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample)
+static nvmlReturn_t take_sample(const struct gpu *gpu, nvmlGpmSample_t sample)
 {
     struct client_list clients;
-    struct gpu gpu;
-    nvmlReturn_t result = nvml_device(device, &gpu);
+    nvmlReturn_t result;
 
-    if (result != NVML_SUCCESS)
-        return result;
     if (!sample)
         return NVML_ERROR_INVALID_ARGUMENT;
-    if (gpu.cc_major < GPM_FIRST_CC_MAJOR)
+    if (gpu->cc_major < GPM_FIRST_CC_MAJOR)
         return NVML_ERROR_NOT_SUPPORTED;
-    result = nvml_clients(&gpu, &clients);
+    result = nvml_clients(gpu, &clients);
     sample->sm_percent = clients.sm_percent;
     sample->util_percent = clients.util_percent;
     for (int i = 0; i < COUNTER_COUNT; i++)
         sample->counters[i] = sum_counter(&clients, (enum counter)i);
     state_free_clients(&clients);
     return result;
+}
+
+nvmlReturn_t nvmlGpmSampleGet(nvmlDevice_t device, nvmlGpmSample_t sample)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = nvml_device(device, &gpu);
+
+    return result == NVML_SUCCESS ? take_sample(&gpu, sample) : result;
+}
+
+/* Takes the handle of the card, and the driver's number of the GPU instance. */
+nvmlReturn_t nvmlGpmMigSampleGet(nvmlDevice_t device, unsigned int gpu_instance, nvmlGpmSample_t sample)
+{
+    struct gpu gpu;
+    nvmlReturn_t result = nvml_device(device, &gpu);
+
+    if (result != NVML_SUCCESS)
+        return result;
+    for (int i = 0; gpu.instance == NO_INSTANCE && i < MAX_MIG_DEVICES; i++) {
+        if (gpu.instances[i].gpu_instance == gpu_instance && state_take_instance(&gpu, i))
+            return take_sample(&gpu, sample);
+    }
+    return NVML_ERROR_INVALID_ARGUMENT;
 }
 
 /* Returns the value of a metric in one sample; -1: unknown. */

@@ -12,14 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Largest number of MIG instances of a card. */
-#define MAX_MIG_DEVICES 7
-
 /* Interval at which a query about a hanging card checks whether it still hangs. */
 #define HANG_CHECK_US 20000
 
-/* The address of devices[i] is the handle of GPU i; its content is never read. */
-static const struct simulated_device devices[MAX_GPUS];
+/* The handle of GPU i is the address of devices[i * HANDLES], those of its MIG instances follow. Its content is never
+ * read. */
+#define HANDLES (1 + MAX_MIG_DEVICES)
+static const struct simulated_device devices[MAX_GPUS * HANDLES];
 
 /* nvmlInit may be called more than once, from any thread. */
 static atomic_int users;
@@ -177,12 +176,20 @@ nvmlReturn_t nvmlSystemGetProcessName(unsigned int pid, char *name, unsigned int
 
 /* ---- Finding a device ---- */
 
+nvmlDevice_t nvml_handle(int index, int instance)
+{
+    return &devices[index * HANDLES + 1 + instance];
+}
+
 nvmlReturn_t nvml_device(nvmlDevice_t device, struct gpu *gpu)
 {
+    int place = (int)(device - devices), instance = place % HANDLES - 1;
+
     if (!nvml_initialised())
         return NVML_ERROR_UNINITIALIZED;
     for (;;) {
-        if (device < devices || device >= devices + MAX_GPUS || !state_read_gpu((int)(device - devices), gpu))
+        if (device < devices || device >= devices + MAX_GPUS * HANDLES || !state_read_gpu(place / HANDLES, gpu) ||
+            (instance != NO_INSTANCE && !state_take_instance(gpu, instance)))
             return NVML_ERROR_INVALID_ARGUMENT;
         if (!gpu->hang)
             break;
@@ -218,9 +225,9 @@ nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned int index, nvmlDevice_t *dev
 
     if (!device || index >= MAX_GPUS)
         return nvml_initialised() ? NVML_ERROR_INVALID_ARGUMENT : NVML_ERROR_UNINITIALIZED;
-    result = nvml_device(&devices[index], &gpu);
+    result = nvml_device(nvml_handle((int)index, NO_INSTANCE), &gpu);
     if (result == NVML_SUCCESS)
-        *device = &devices[index];
+        *device = nvml_handle((int)index, NO_INSTANCE);
     return result;
 }
 
@@ -258,7 +265,7 @@ static nvmlReturn_t find_device(bool (*same)(const struct gpu *, const char *), 
     for (int i = 0; i < MAX_GPUS && state_read_gpu(i, &gpu); i++) {
         if (!same(&gpu, text))
             continue;
-        *device = &devices[i];
+        *device = nvml_handle(i, NO_INSTANCE);
         return gpu.lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
     }
     return NVML_ERROR_NOT_FOUND;
@@ -266,6 +273,8 @@ static nvmlReturn_t find_device(bool (*same)(const struct gpu *, const char *), 
 
 nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device)
 {
+    if (uuid && device && !strncmp(uuid, "MIG-", 4))
+        return nvml_find_instance(uuid, device);
     return find_device(same_uuid, uuid, device);
 }
 
@@ -290,16 +299,23 @@ nvmlReturn_t nvmlDeviceGetHandleByPciBusId(const char *bus_id, nvmlDevice_t *dev
     if (!(answer))                                                                                                     \
         return NVML_ERROR_INVALID_ARGUMENT
 
+/* The same for what only a whole card has. */
+#define READ_CARD(answer)                                                                                              \
+    READ_DEVICE(answer);                                                                                               \
+    if (gpu.instance != NO_INSTANCE)                                                                                   \
+    return NVML_ERROR_NOT_SUPPORTED
+
+/* Of a MIG instance: its number on its card. */
 nvmlReturn_t nvmlDeviceGetIndex(nvmlDevice_t device, unsigned int *index)
 {
     READ_DEVICE(index);
-    *index = (unsigned int)gpu.index;
+    *index = (unsigned int)(gpu.instance == NO_INSTANCE ? gpu.index : gpu.instance);
     return NVML_SUCCESS;
 }
 
 nvmlReturn_t nvmlDeviceGetMinorNumber(nvmlDevice_t device, unsigned int *minor)
 {
-    READ_DEVICE(minor);
+    READ_CARD(minor);
     *minor = gpu.minor;
     return NVML_SUCCESS;
 }
@@ -318,7 +334,7 @@ nvmlReturn_t nvmlDeviceGetUUID(nvmlDevice_t device, char *uuid, unsigned int len
 
 nvmlReturn_t nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor)
 {
-    READ_DEVICE(major && minor);
+    READ_CARD(major && minor);
     *major = (int)gpu.cc_major;
     *minor = (int)gpu.cc_minor;
     return NVML_SUCCESS;
@@ -502,7 +518,7 @@ nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned int *milliwat
     nvmlReturn_t result;
     long long power;
 
-    READ_DEVICE(milliwatts);
+    READ_CARD(milliwatts);
     result = read_sm_load(&gpu, &sm_percent);
     if (result != NVML_SUCCESS)
         return result;
@@ -519,7 +535,7 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
     nvmlReturn_t result;
     long long energy;
 
-    READ_DEVICE(millijoules);
+    READ_CARD(millijoules);
     result = read_sm_load(&gpu, &sm_percent);
     if (result != NVML_SUCCESS)
         return result;
@@ -533,7 +549,7 @@ nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, unsigned l
 /* The largest power is the limit. */
 nvmlReturn_t nvmlDeviceGetEnforcedPowerLimit(nvmlDevice_t device, unsigned int *milliwatts)
 {
-    READ_DEVICE(milliwatts);
+    READ_CARD(milliwatts);
     if (gpu.max_mw < 0)
         return NVML_ERROR_NOT_SUPPORTED;
     *milliwatts = (unsigned int)gpu.max_mw;
@@ -548,7 +564,7 @@ nvmlReturn_t nvmlDeviceGetPowerManagementLimit(nvmlDevice_t device, unsigned int
 /* Sensor 0 is the GPU; there is no other. */
 nvmlReturn_t nvmlDeviceGetTemperature(nvmlDevice_t device, unsigned int sensor, unsigned int *celsius)
 {
-    READ_DEVICE(celsius && sensor == 0);
+    READ_CARD(celsius && sensor == 0);
     if (gpu.temperature_c < 0)
         return NVML_ERROR_NOT_SUPPORTED;
     *celsius = (unsigned int)gpu.temperature_c;
@@ -581,34 +597,6 @@ nvmlReturn_t nvmlDeviceSetComputeMode(nvmlDevice_t device, unsigned int mode)
     default:
         return NVML_ERROR_UNKNOWN;
     }
-}
-
-nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned int *current, unsigned int *pending)
-{
-    READ_DEVICE(current && pending);
-    *current = *pending = gpu.mig;
-    return NVML_SUCCESS;
-}
-
-nvmlReturn_t nvmlDeviceGetMaxMigDeviceCount(nvmlDevice_t device, unsigned int *count)
-{
-    READ_DEVICE(count);
-    *count = gpu.mig ? MAX_MIG_DEVICES : 0;
-    return NVML_SUCCESS;
-}
-
-/* MIG mode can be on; instances do not exist. */
-nvmlReturn_t nvmlDeviceGetMigDeviceHandleByIndex(nvmlDevice_t device, unsigned int index, nvmlDevice_t *instance)
-{
-    READ_DEVICE(instance && index < MAX_MIG_DEVICES);
-    return gpu.mig ? NVML_ERROR_NOT_FOUND : NVML_ERROR_NOT_SUPPORTED;
-}
-
-nvmlReturn_t nvmlDeviceIsMigDeviceHandle(nvmlDevice_t device, unsigned int *is_instance)
-{
-    READ_DEVICE(is_instance);
-    *is_instance = 0;
-    return NVML_SUCCESS;
 }
 
 /* Each field has its own code, and each is "not supported". */

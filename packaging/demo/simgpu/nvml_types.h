@@ -118,13 +118,19 @@ enum {
     NVML_COMPUTEMODE_EXCLUSIVE_PROCESS = 3
 };
 
-/* ---- shared by nvml.c, processes.c, memory_limits.c and gpm.c ---- */
+/* ---- shared by the files of the library ---- */
 
 /* True between nvmlInit and the matching nvmlShutdown. */
 bool nvml_initialised(void);
 
 /* Reads the GPU of a handle: SUCCESS, or the code that every call on this handle must return. */
 nvmlReturn_t nvml_device(nvmlDevice_t device, struct gpu *gpu);
+
+/* The handle of a GPU, or of one of its MIG instances. */
+nvmlDevice_t nvml_handle(int index, int instance);
+
+/* Finds a MIG instance by its id, in the form of new drivers or old ones. */
+nvmlReturn_t nvml_find_instance(const char *id, nvmlDevice_t *device);
 
 /* Reads the live clients of a GPU; SUCCESS or MEMORY. The caller frees the list in both cases. */
 nvmlReturn_t nvml_clients(const struct gpu *gpu, struct client_list *list);

@@ -22,7 +22,8 @@ static bool is_listed(const struct gpu *gpu, const struct client *client, enum p
 /* NVML's convention: *count is the capacity on entry and the number of processes on return; too small a capacity gives
  * INSUFFICIENT_SIZE, and callers ask for the number with capacity 0. `put` writes process number `slot`. */
 static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, void *infos, enum process_list list,
-                                   void (*put)(void *infos, unsigned int slot, const struct client *client))
+                                   void (*put)(void *infos, unsigned int slot, const struct gpu *gpu,
+                                               const struct client *client))
 {
     struct client_list clients;
     struct gpu gpu;
@@ -39,7 +40,7 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
         if (!is_listed(&gpu, &clients.item[i], list))
             continue;
         if (listed < room)
-            put(infos, listed, &clients.item[i]);
+            put(infos, listed, &gpu, &clients.item[i]);
         listed++;
     }
     state_free_clients(&clients);
@@ -49,16 +50,27 @@ static nvmlReturn_t list_processes(nvmlDevice_t device, unsigned int *count, voi
     return listed > room ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
 
-static void put_v1(void *infos, unsigned int slot, const struct client *client)
+static void put_v1(void *infos, unsigned int slot, const struct gpu *gpu, const struct client *client)
 {
+    (void)gpu;
     ((nvmlProcessInfo_v1_t *)infos)[slot] = (nvmlProcessInfo_v1_t){client->pid, client->memory_bytes};
 }
 
-/* Versions 2 and 3 have the same layout. */
-static void put_v3(void *infos, unsigned int slot, const struct client *client)
+static unsigned int gpu_instance_of(const struct gpu *gpu, const struct client *client)
 {
-    ((nvmlProcessInfo_v3_t *)infos)[slot] =
-        (nvmlProcessInfo_v3_t){client->pid, client->memory_bytes, NOT_A_MIG_INSTANCE, NOT_A_MIG_INSTANCE};
+    return client->instance == NO_INSTANCE ? NOT_A_MIG_INSTANCE : gpu->instances[client->instance].gpu_instance;
+}
+
+static unsigned int compute_instance_of(const struct gpu *gpu, const struct client *client)
+{
+    return client->instance == NO_INSTANCE ? NOT_A_MIG_INSTANCE : gpu->instances[client->instance].compute_instance;
+}
+
+/* Versions 2 and 3 have the same layout. */
+static void put_v3(void *infos, unsigned int slot, const struct gpu *gpu, const struct client *client)
+{
+    ((nvmlProcessInfo_v3_t *)infos)[slot] = (nvmlProcessInfo_v3_t){
+        client->pid, client->memory_bytes, gpu_instance_of(gpu, client), compute_instance_of(gpu, client)};
 }
 
 #define LIST_FUNCTION(name, list, put)                                                                                 \
@@ -107,10 +119,10 @@ nvmlReturn_t nvmlDeviceGetGraphicsRunningProcesses_v3(nvmlDevice_t device, unsig
 }
 
 /* Hopper and newer. Protected memory is that of confidential computing, which is off. */
-static void put_detail(void *infos, unsigned int slot, const struct client *client)
+static void put_detail(void *infos, unsigned int slot, const struct gpu *gpu, const struct client *client)
 {
     ((nvmlProcessDetail_v1_t *)infos)[slot] = (nvmlProcessDetail_v1_t){
-        client->pid, client->memory_bytes, NOT_A_MIG_INSTANCE, NOT_A_MIG_INSTANCE, 0};
+        client->pid, client->memory_bytes, gpu_instance_of(gpu, client), compute_instance_of(gpu, client), 0};
 }
 
 nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device, nvmlProcessDetailList_v1_t *list)

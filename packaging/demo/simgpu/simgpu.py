@@ -43,6 +43,9 @@ REAL_DRIVER = "/proc/driver/nvidia/version"
 """Exists while NVIDIA's kernel driver is loaded; /dev/nvidia* is no proof, since libcuda makes it without a driver."""
 
 MAX_GPUS = 64
+MAX_MIG_DEVICES = 7
+MULTIPROCESSORS_OF_SLICE = 16
+"""Multiprocessors of a seventh of a card under MIG."""
 CLIENT_LINE_SIZE = 512
 GPU_FILE_SIZE = 16384
 
@@ -89,7 +92,7 @@ CLASH = "clash"
 CGROUPS = "cg"
 """Inode numbers of a client's cgroup and of those above it (simlimits.py)."""
 
-NUMBER_KEYS = ("used", "sm", "util", "mem", "mps", CLASH, *COUNTERS, *WANTS)
+NUMBER_KEYS = ("used", "sm", "util", "mem", "mps", "mig", CLASH, *COUNTERS, *WANTS)
 """Known keys of a client file."""
 
 
@@ -133,11 +136,11 @@ class OutOfMemory(CudaError):
 
 
 class Gpu:
-    """One simulated GPU, as its file describes it."""
+    """One simulated GPU, as its file describes it, or with `instance` one of its MIG instances."""
 
     __slots__ = (
         "accounting",
-        *("bus", "capability", "chunks", "multiprocessors"),
+        *("bus", "capability", "chunks", "instance", "instances", "mig_ids", "multiprocessors"),
         *("compute_mode", "idle_mw", "index", "lost", "max_mw", "memory_bytes", "name", "power_exponent", "uuid"),
     )
 
@@ -150,6 +153,13 @@ class Gpu:
         self.lost = values.get("lost", "0") != "0"
         self.accounting = values.get("accounting", "0") == "1"
         """Whether accounting mode is on."""
+        self.instance: int | None = None
+        """Number of the MIG instance; None: the card."""
+        self.mig_ids: tuple[str, ...] = ()
+        """What the instance is called, by drivers of today and by those before 470."""
+        numbers = range(MAX_MIG_DEVICES) if values.get("mig", "0") == "1" else ()
+        self.instances = {number: text.split() for number in numbers if (text := values.get(f"mig{number}"))}
+        """Its MIG instances by number: GPU instance, compute instance, memory in MiB, profile, UUID (state.c)."""
         self.bus = values.get("bus", f"00000000:{index + 1:02X}:00.0")
         major, _, minor = values.get("cc", "9.0").partition(".")
         self.capability = int(major), int(minor or "0")
@@ -164,6 +174,21 @@ class Gpu:
         exponent = _whole(values.get("power_exponent_percent"))
         self.power_exponent = (DEFAULT_POWER_EXPONENT_PERCENT if exponent is None else exponent) / 100
 
+    def take_instance(self, number: int) -> Gpu:
+        """Return the record of one of its MIG instances. Raises ValueError if the file describes it wrongly."""
+        gpu_instance, compute_instance, mib, profile, uuid = self.instances[number]
+        made: Gpu = object.__new__(Gpu)
+        for name in Gpu.__slots__:
+            setattr(made, name, getattr(self, name))
+        made.instance = number
+        made.mig_ids = uuid, f"MIG-{self.uuid}/{gpu_instance}/{compute_instance}"
+        made.uuid = uuid
+        made.name = f"{self.name} MIG {profile}"
+        made.memory_bytes = int(mib) << 20
+        made.multiprocessors = MULTIPROCESSORS_OF_SLICE * int(profile.partition("g")[0])
+        made.instances = {}
+        return made
+
     def power_mw(self, sm_percent: int) -> float:
         """Return the power at an SM load, computed as in the simulated NVML (state.c)."""
         idle = self.idle_mw or 0
@@ -174,7 +199,7 @@ class Client:
     """One live process on one GPU, as its client file describes it."""
 
     __slots__ = (
-        *("cgroups", "clash", "mps_server", "name", "pid", "sm", "used_bytes"),
+        *("cgroups", "clash", "instance", "mps_server", "name", "pid", "sm", "used_bytes"),
         *("want_dram", "want_sm", "want_util"),
     )
 
@@ -187,6 +212,8 @@ class Client:
         self.cgroups = cgroups
         """Its cgroup and those above it; empty: unknown."""
         self.used_bytes = numbers["used"]
+        self.instance = numbers.get("mig")
+        """Number of its MIG instance; None: it runs on the card."""
         self.mps_server = numbers.get("mps", 0)
         """PID of its MPS server; 0: none."""
         # A stopped process keeps its memory and computes nothing.
@@ -454,14 +481,22 @@ def parse_energy(line: bytes) -> tuple[int, int, int] | None:
 # ---- CUDA's rules, as plain functions ----
 
 
+def _mig_instances(gpus: Iterable[Gpu]) -> list[Gpu]:
+    """Return all MIG instances, each card's in order of their numbers."""
+    return [gpu.take_instance(number) for gpu in gpus for number in gpu.instances]
+
+
 def visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]:
     """Return the GPUs that a process sees, in its order, for a value of CUDA_VISIBLE_DEVICES (None: not set, all).
 
     Entries are indices, UUIDs or unique prefixes of UUIDs. The list ends at the first entry that names no GPU; a
     repeated entry makes all GPUs invisible. An index counts the places in `gpus`.
+
+    A MIG instance is named by its id; a card with instances stands for the first of them. A process sees one instance
+    only, the first one, and nothing else (NVIDIA's MIG guide, "CUDA Device Enumeration").
     """
     if variable is None:
-        return gpus
+        return _as_cuda_sees(gpus)
     seen: list[Gpu] = []
     for entry in variable.split(","):
         word = entry.strip()
@@ -470,12 +505,22 @@ def visible_gpus(gpus: tuple[Gpu, ...], variable: str | None) -> tuple[Gpu, ...]
             named = list(gpus[int(word) : int(word) + 1])
         elif word.startswith("GPU-"):
             named = [gpu for gpu in gpus if gpu.uuid.startswith(word)]
+        elif word.startswith("MIG-"):
+            named = [one for one in (*gpus, *_mig_instances(gpus)) if word in one.mig_ids]
         if len(named) != 1:
             break
         if named[0] in seen:
             return ()
         seen.append(named[0])
-    return tuple(seen)
+    return _as_cuda_sees(seen)
+
+
+def _as_cuda_sees(gpus: Sequence[Gpu]) -> tuple[Gpu, ...]:
+    """Return whole cards, or one MIG instance alone if that comes first."""
+    seen = [_mig_instances([gpu])[0] if gpu.instances else gpu for gpu in gpus]
+    if seen and seen[0].instance is not None:
+        return tuple(seen[:1])
+    return tuple(gpu for gpu in seen if gpu.instance is None)
 
 
 _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
@@ -624,7 +669,7 @@ def _gpus_of_server(gpus: tuple[Gpu, ...], mps: MpsConnection | None) -> tuple[G
     """Return the GPUs that a process may see: behind MPS only those of the server, numbered in its order."""
     if mps is None or not mps.gpu_uuids:
         return gpus
-    by_uuid = {gpu.uuid: gpu for gpu in gpus}
+    by_uuid = {gpu.uuid: gpu for gpu in (*gpus, *_mig_instances(gpus))}
     return tuple(by_uuid[uuid] for uuid in mps.gpu_uuids if uuid in by_uuid)
 
 
@@ -661,10 +706,13 @@ class Context:
                 raise CudaError("CUDA_ERROR_INVALID_DEVICE", f"device {ordinal} of {len(visible)} visible")
             self.visible_count = len(visible)
             """Number of devices that this process sees."""
-            self._index = visible[ordinal].index
+            self._index, self._instance = visible[ordinal].index, visible[ordinal].instance
+            if self._instance is not None:
+                self._words["mig"] = self._instance
             self._seen_uuids = tuple(gpu.uuid for gpu in visible)
             self._limits = self._memory_limits(environ, ordinal)
-            if (back_end := self._driver.get("memory_limits", simdriver.OFF)) != simdriver.OFF:
+            back_end = self._driver.get("memory_limits", simdriver.OFF)
+            if back_end != simdriver.OFF and self._instance is None:  # there are none under MIG
                 import simlimits  # only tasks under such a driver pay for this import
 
                 self._driver_limits = simlimits.MemoryLimits(self._state, self._index, back_end)
@@ -827,7 +875,7 @@ class Context:
             self._write()
             return sm
         with EnergyFile(self._state, self.gpu) as energy:
-            others = sum(client.sm for client in self.neighbours())
+            others = sum(client.sm for client in self._on_card())
             energy.advance(others + before, others + sm)
             self._write()
         return sm
@@ -902,7 +950,7 @@ class Context:
         with EnergyFile(self._state, self.gpu) as energy:
             if load:
                 try:
-                    others = sum(client.sm for client in self.neighbours())
+                    others = sum(client.sm for client in self._on_card())
                     energy.advance(others + load, others)
                 except OSError:
                     pass  # the folder is gone, and the counter with it
@@ -936,12 +984,16 @@ class Context:
 
     def _read_gpu(self) -> Gpu:
         gpu = read_gpu(self._state, self._index)
-        if gpu is None or gpu.lost:
+        if gpu is None or gpu.lost or (self._instance is not None and self._instance not in gpu.instances):
             raise CudaError("CUDA_ERROR_UNKNOWN", f"GPU {self._index} is lost")
-        return gpu
+        return gpu if self._instance is None else gpu.take_instance(self._instance)
 
     def neighbours(self) -> list[Client]:
-        """Return the other live processes on this GPU."""
+        """Return the other live processes on this GPU, or on this MIG instance."""
+        return [client for client in self._on_card() if client.instance == self._instance]
+
+    def _on_card(self) -> list[Client]:
+        """Return the other live processes on this card."""
         return [client for client in live_clients(self._state, self.gpu) if client.pid != os.getpid()]
 
     def _register(self) -> None:

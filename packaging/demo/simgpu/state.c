@@ -22,7 +22,13 @@
  *       accounting=WORD       accounting mode: 0, 1, none (not           0
  *                             supported)
  *       compute_mode=N        0 default, 2 prohibited, 3 exclusive       0
- *       mig=0|1               MIG mode on, no instances made             0
+ *       mig=0|1               MIG mode on                                0
+ *       mig0=... to mig6=     a MIG instance: GPU instance, compute      none
+ *                             instance, memory in MiB, profile, UUID,
+ *                             with blanks between; no value: none
+ *       mig_ids=old           instances are called MIG-<UUID of the      MIG-<UUID>
+ *                             card>/<GPU instance>/<compute instance>,
+ *                             as by drivers before 470
  *       lost=0|1              the card has fallen off the bus            0
  *       hang=0|1              the driver does not answer: a query about  0
  *                             the card waits until this is 0 again
@@ -43,6 +49,7 @@
  *       util=PERCENT          part of the time in which its kernels run  as sm
  *       mem=PERCENT           memory controller load                     0
  *       mps=PID               its MPS server, 0: none                    0
+ *       mig=N                 number of its MIG instance                 none
  *       cg=N,N,...            inode numbers of its cgroup (v2) and of    unknown
  *                             those above it, in that order
  *       occupancy= tensor= dram= fp64= fp32= fp16=   PERCENT of the GPM counters of these names; unknown if absent
@@ -263,6 +270,18 @@ static void parse_cpus(const char *text, struct gpu *gpu)
     }
 }
 
+static void set_instance(struct mig_instance *instance, const char *value)
+{
+    unsigned int mib;
+
+    memset(instance, 0, sizeof *instance);
+    if (sscanf(value, "%9u %9u %9u %31s %79s", &instance->gpu_instance, &instance->compute_instance, &mib,
+               instance->profile, instance->uuid) != 5)
+        memset(instance, 0, sizeof *instance);
+    else
+        instance->memory_bytes = (uint64_t)mib << 20;
+}
+
 static void set_gpu_value(struct gpu *gpu, const char *key, char *value)
 {
     unsigned int number = 0;
@@ -296,6 +315,10 @@ static void set_gpu_value(struct gpu *gpu, const char *key, char *value)
         (void)parse_unsigned(value, UINT32_MAX, &gpu->minor);
     else if (!strcmp(key, "compute_mode"))
         (void)parse_unsigned(value, 3, &gpu->compute_mode);
+    else if (!strncmp(key, "mig", 3) && key[3] >= '0' && key[3] < '0' + MAX_MIG_DEVICES && !key[4])
+        set_instance(&gpu->instances[key[3] - '0'], value);
+    else if (!strcmp(key, "mig_ids"))
+        gpu->old_mig_ids = !strcmp(value, "old");
     else if (!strcmp(key, "mig") && parse_unsigned(value, 1, &number))
         gpu->mig = number;
     else if (!strcmp(key, "lost") && parse_unsigned(value, 1, &number))
@@ -329,6 +352,7 @@ static bool read_gpu_at(int folder, int index, struct gpu *gpu)
 
     memset(gpu, 0, sizeof *gpu);
     gpu->index = index;
+    gpu->instance = NO_INSTANCE;
     gpu->minor = (unsigned int)index;
     gpu->memory_bytes = (uint64_t)1024 << 20;
     gpu->cc_major = 9;
@@ -347,7 +371,27 @@ static bool read_gpu_at(int folder, int index, struct gpu *gpu)
         *value++ = '\0';
         set_gpu_value(gpu, line, value);
     }
+    snprintf(gpu->card_uuid, sizeof gpu->card_uuid, "%s", gpu->uuid);
     return gpu->uuid[0] != '\0';
+}
+
+bool state_take_instance(struct gpu *gpu, int instance)
+{
+    const struct mig_instance *taken = &gpu->instances[instance];
+    char name[NAME_SIZE];
+
+    if (!gpu->mig || !*taken->profile)
+        return false;
+    gpu->instance = instance;
+    snprintf(name, sizeof name, "%.58s MIG %s", gpu->name, taken->profile);
+    memcpy(gpu->name, name, sizeof name);
+    if (gpu->old_mig_ids)
+        snprintf(gpu->uuid, sizeof gpu->uuid, "MIG-%.48s/%u/%u", gpu->card_uuid, taken->gpu_instance,
+                 taken->compute_instance);
+    else
+        snprintf(gpu->uuid, sizeof gpu->uuid, "%s", taken->uuid);
+    gpu->memory_bytes = taken->memory_bytes;
+    return true;
 }
 
 bool state_read_gpu(int index, struct gpu *gpu)
@@ -555,6 +599,10 @@ static bool parse_client_line(char *line, const struct gpu *gpu, struct client *
             if (!parse_unsigned(value, UINT32_MAX, &number))
                 return false;
             client->mps = number != 0;
+        } else if (!strcmp(word, "mig")) {
+            if (!parse_unsigned(value, MAX_MIG_DEVICES - 1, &number))
+                return false;
+            client->instance = (int)number;
         } else if (!strcmp(word, "cg")) {
             snprintf(client->cgroups, sizeof client->cgroups, "%s", value);
         } else {
@@ -612,7 +660,8 @@ static bool read_client(int folder, const char *name, const struct gpu *gpu, str
     line[length - 1] = '\0';
     memset(client, 0, sizeof *client);
     client->pid = pid;
-    if (!parse_client_line(line, gpu, client))
+    client->instance = NO_INSTANCE;
+    if (!parse_client_line(line, gpu, client) || (gpu->instance != NO_INSTANCE && gpu->instance != client->instance))
         return false;
     if (stopped)
         stop_client(client);

@@ -15,6 +15,11 @@
 /* NVML_SYSTEM_DRIVER_VERSION_BUFFER_SIZE and NVML_SYSTEM_NVML_VERSION_BUFFER_SIZE there. */
 #define VERSION_SIZE 80
 
+/* Largest number of MIG instances of a card, and the length of a profile's name. */
+#define MAX_MIG_DEVICES 7
+#define PROFILE_SIZE 32
+#define NO_INSTANCE (-1)
+
 /* Longest list of cgroups of a client. */
 #define CGROUPS_SIZE 256
 
@@ -56,8 +61,21 @@ struct driver {
     enum memory_limits memory_limits;
 };
 
+/* A MIG instance; without profile: none. */
+struct mig_instance {
+    char profile[PROFILE_SIZE];
+    char uuid[UUID_SIZE];
+    unsigned int gpu_instance, compute_instance;
+    uint64_t memory_bytes;
+};
+
+/* A card, or with `instance` one of its MIG instances, whose uuid, name and memory stand in place of the card's. */
 struct gpu {
     int index;
+    int instance; /* number of the MIG instance; NO_INSTANCE: the card */
+    struct mig_instance instances[MAX_MIG_DEVICES];
+    char card_uuid[UUID_SIZE];
+    bool old_mig_ids;
     char uuid[UUID_SIZE];
     char name[NAME_SIZE];
     char bus_id[BUS_ID_SIZE];
@@ -88,6 +106,7 @@ struct client {
     unsigned int memory_percent;
     unsigned int util_percent; /* time with a kernel running; the SM load unless the client says otherwise */
     bool mps;
+    int instance; /* number of its MIG instance; NO_INSTANCE: none */
     char cgroups[CGROUPS_SIZE]; /* numbers of its cgroup and of those above it, separated by commas; empty: unknown */
     int counters[COUNTER_COUNT]; /* percent; -1: not stated */
 };
@@ -129,6 +148,9 @@ unsigned int state_gpu_count(void);
 
 /* Reads one GPU; false if it does not exist. */
 bool state_read_gpu(int index, struct gpu *gpu);
+
+/* Makes the record of a card that of one of its MIG instances; false if it does not exist. */
+bool state_take_instance(struct gpu *gpu, int instance);
 
 /* Changes the compute mode (0, 2, 3); 0 or an errno value. */
 int state_set_compute_mode(int index, unsigned int mode);

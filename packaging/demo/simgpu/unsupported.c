@@ -96,13 +96,7 @@ NOT_SUPPORTED(nvmlDeviceGetConfComputeMemSizeInfo)
 NOT_SUPPORTED(nvmlDeviceGetPersistenceMode)
 NOT_SUPPORTED(nvmlDeviceSetPersistenceMode)
 
-/* MIG instances, which do not exist here */
-NOT_SUPPORTED(nvmlDeviceGetAttributes)
-NOT_SUPPORTED(nvmlDeviceGetAttributes_v2)
-NOT_SUPPORTED(nvmlDeviceGetComputeInstanceId)
-NOT_SUPPORTED(nvmlDeviceGetDeviceHandleFromMigDeviceHandle)
-NOT_SUPPORTED(nvmlDeviceGetGpuInstanceId)
+/* changing of MIG mode, streams of GPM */
 NOT_SUPPORTED(nvmlDeviceSetMigMode)
-NOT_SUPPORTED(nvmlGpmMigSampleGet)
 NOT_SUPPORTED(nvmlGpmQueryIfStreamingEnabled)
 NOT_SUPPORTED(nvmlGpmSetStreamingEnabled)
