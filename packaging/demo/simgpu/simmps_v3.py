@@ -395,10 +395,9 @@ class DaemonV3(Daemon):
         if self.quitting is None:
             return None
         code = self.end_all()
-        write_routes(state_folder(), f"{os.getpid()}.{start_of(os.getpid())}", [])
-        remove(f"{state_folder()}/routes/{os.getpid()}.{start_of(os.getpid())}")
         for server in list(self.named.values()):
             self.drop_server(server)
+        remove(f"{state_folder()}/routes/{os.getpid()}.{start_of(os.getpid())}")
         for line in self.quitting:
             self.tell(line, 0, "")
         return code
