@@ -36,9 +36,9 @@ def add_to(commands: Any) -> None:
 def print_methods(arguments: argparse.Namespace) -> int:
     """Print the methods. Return 0, also on a host without GPUs, or 1 if its driver does not answer."""
     # Imported late: all commands of slurm-share load this module, also the launchers on all nodes.
-    from ..share import methods
+    from ..share import methods, node_offer
 
-    offer = methods.read_offer(load().settings)
+    offer = node_offer.read_offer(load().settings)
     here = methods.judge(offer)
     is_simulated = any(gpu.simulated for gpu in offer.gpus)
     elsewhere = [] if offer.driver else _nodes_with_gpus()
@@ -71,10 +71,8 @@ def _absent(problem: str, elsewhere: list[str]) -> list[str]:
     """Return what to do on a host without GPUs."""
     from ..core.nodelist import fold
 
-    if problem:
-        return [problem]
-    where = f"; the nodes with GPUs are {fold(elsewhere)}" if elsewhere else ""
-    return [f"this host has no GPU{where}. Ask one of them: srun --gres=gpu:1 slurm-share methods"]
+    where = f"the nodes with GPUs are {fold(elsewhere)}; ask" if elsewhere else "ask"
+    return [problem or "this host has no GPU", f"{where} one of them: srun --gres=gpu:1 slurm-share methods"]
 
 
 def _nodes_with_gpus() -> list[str]:

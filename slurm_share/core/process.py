@@ -389,25 +389,42 @@ class Stream:
             pass  # the group has just ended
 
 
-def stream(argv: Sequence[str], *, env: Mapping[str, str] | None = None, line_most: int = OUTPUT_LIMIT_BYTES) -> Stream:
+def stream(
+    argv: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    line_most: int = OUTPUT_LIMIT_BYTES,
+    owner: Owner | None = None,
+    group: DaemonGroup | None = None,
+) -> Stream:
     """Start a program that runs until it is stopped, in its own session: Ctrl-C at the terminal does not reach it.
 
-    line_most: most bytes of an output line. Raises CommandError if it cannot be started.
+    line_most: most bytes of an output line. owner, group: the user and the cgroup in which root starts it. Raises
+    CommandError if it cannot be started.
     """
     import subprocess
 
     command = tuple(argv)
+    prepare: Callable[[], None] | None = None
+    groups: tuple[int, ...] = ()
     try:
+        if owner is not None:
+            prepare, groups = user_process.preparation(owner, group)
         child = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env=env,
+            cwd=None if owner is None else "/",
             start_new_session=True,
+            preexec_fn=prepare,  # makes system calls only
         )
     except OSError as error:
         raise CommandError(command, None, str(error)) from error
+    finally:
+        for fd in groups:
+            os.close(fd)
     for pipe in (child.stdin, child.stdout, child.stderr):
         assert pipe is not None
         os.set_blocking(pipe.fileno(), False)

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
         job_note,
         ledger_file,
         lua_settings,
-        methods,
         mode_file,
+        node_offer,
         observe,
         option,
         queue_verdicts,
@@ -41,7 +41,19 @@ if TYPE_CHECKING:
         Slot,
         UnsharedReason,
     )
-    from .rules import allocation, drain, limits, queue, reconcile, site, switch, verdict, without_plugin
+    from .rules import (
+        allocation,
+        drain,
+        drivers,
+        limits,
+        methods,
+        queue,
+        reconcile,
+        site,
+        switch,
+        verdict,
+        without_plugin,
+    )
     from .rules.allocation import admit
     from .rules.granted import visible_devices, visible_gpus
     from .rules.leftovers import FIRST_ORDINARY_UID
@@ -61,11 +73,12 @@ __getattr__, __all__ = exports(
             "job_note",
             "ledger_file",
             "lua_settings",
-            "methods",
             "mode_file",
+            "node_offer",
         ),
         *("observe", "option", "queue_verdicts", "release", "rules.allocation", "rules.drain"),
-        *("rules.limits", "rules.queue", "rules.reconcile", "rules.site", "rules.switch"),
+        *("rules.drivers", "rules.limits", "rules.methods", "rules.queue", "rules.reconcile", "rules.site"),
+        "rules.switch",
         *("rules.verdict", "rules.without_plugin", "slurm_commands", "state", "user_folder"),
     ],
     names={

@@ -11,7 +11,7 @@ from slurm_share.cli import methods as command
 from slurm_share.core.errors import DriverError
 from slurm_share.core.settings import Configuration, Settings
 from slurm_share.node.records import Driver
-from slurm_share.share import methods
+from slurm_share.share import node_offer
 from slurm_share.testing import FakeNvml
 
 
@@ -22,10 +22,10 @@ def node(monkeypatch, tmp_path):
         root.mkdir(exist_ok=True)
         if v2:
             (root / "cgroup.controllers").write_text("cpu memory dmem\n")
-        real = methods.read_offer
+        real = node_offer.read_offer
         monkeypatch.setattr(command, "load", lambda: Configuration(Settings(mode="on", **settings), {}))
-        monkeypatch.setattr(methods, "nvml", driver)
-        monkeypatch.setattr(methods, "read_offer", lambda values: real(values, str(root)))
+        monkeypatch.setattr(node_offer, "nvml", driver)
+        monkeypatch.setattr(node_offer, "read_offer", lambda values: real(values, str(root)))
 
     return of
 
@@ -62,7 +62,7 @@ def test_json_says_what_is_simulated(node, printed):
 
 def test_a_host_without_gpus_names_the_nodes_to_ask(node, printed, monkeypatch):
     node(FakeNvml("gone"))
-    monkeypatch.setattr(methods.nvml, "read_driver", raising(methods.NO_DRIVER), raising=False)
+    monkeypatch.setattr(node_offer.nvml, "read_driver", raising(node_offer.NO_DRIVER), raising=False)
     monkeypatch.setattr(command, "_nodes_with_gpus", lambda: ["gpu01", "gpu02"])
     code, text = printed()
     assert (code, "the nodes with GPUs are gpu[01-02]" in text, "srun --gres=gpu:1" in text) == (0, True, True)
@@ -70,7 +70,7 @@ def test_a_host_without_gpus_names_the_nodes_to_ask(node, printed, monkeypatch):
 
 def test_a_driver_that_does_not_answer_is_an_error(node, printed, monkeypatch):
     node(FakeNvml("gone"))
-    monkeypatch.setattr(methods.nvml, "read_driver", raising("Driver Not Loaded"), raising=False)
+    monkeypatch.setattr(node_offer.nvml, "read_driver", raising("Driver Not Loaded"), raising=False)
     monkeypatch.setattr(command, "_nodes_with_gpus", list)
     code, text = printed()
     assert code == 1

@@ -11,7 +11,6 @@ from ..core.settings import Settings
 from ..node.gpus import driver as nvml
 from .rules import drivers
 from .rules.methods import NodeOffer
-from .rules.methods import judge as judge
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 NO_DRIVER = "NVML Shared Library Not Found"

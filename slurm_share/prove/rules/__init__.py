@@ -1,0 +1,1 @@
+"""Decisions about promises: values in, verdicts out."""
