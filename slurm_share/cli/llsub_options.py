@@ -46,7 +46,7 @@ FIRST_PAGE: dict[str, str] = {
     "--task-time": "end a task that runs longer, such as 10m",
     "--until-done": "submit the next job of the run until all tasks are done",
     "--pack": "start each task on a GPU with room for it; P of the triple may then be auto",
-    "--gpu-mem": "GPU memory of a task, such as 6G or 25%% (default: learned)",
+    "--gpu-mem": "GPU memory of a task, such as 6G, 6G:20G or 25%% (default: learned)",
     "--spmd": "run ranks of one program, which send messages to each other",
     "--dry-run": "show the submission, but create and submit nothing",
     "--wait": "submit, then watch; exit 0 if all tasks are done",
@@ -181,7 +181,11 @@ def add_packing(parser: argparse.ArgumentParser) -> None:
         "the others are for comparisons (lab.md), some with conditions after commas: book, smact_max=RATIO, "
         "free_min=SIZE; P of the triple may then be auto",
     )
-    add("--gpu-mem", metavar="SIZE", help="GPU memory of a task, such as 6G, or 25%% of its GPU (default: learned)")
+    add(
+        "--gpu-mem",
+        metavar="SIZE",
+        help="GPU memory of a task, such as 6G, 6G:20G (guaranteed, most) or 25%% of its GPU (default: learned)",
+    )
     add(
         "--gpus-per-task",
         type=_gpus,

@@ -43,6 +43,8 @@ class SimTask(Struct, frozen=True, kw_only=True):
     family: str = ""
     """Equal for tasks of the same script; empty: `name`."""
     numbers: tuple[tuple[str, float], ...] = ()
+    gpu_mem_least_mib: int | None = None
+    """The guaranteed part of `gpu_mem_mib`; None: all of it."""
 
     @property
     def peak_mib(self) -> int:

@@ -446,6 +446,7 @@ def _measured(attempt: recorded.RecordedAttempt, seen: recorded.FromEvents | Non
         gpus=1 if ask is None else ask.gpus,
         sm_ratio=UNKNOWN_SM if sm is None else sm,
         gpu_mem_mib=None if ask is None else ask.gpu_mem_mib,
+        gpu_mem_least_mib=None if ask is None else ask.gpu_mem_least_mib,
         command="" if key is None else key.exact,
         family="" if key is None else key.family,
         numbers=() if key is None else key.numbers,

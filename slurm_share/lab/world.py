@@ -558,6 +558,7 @@ def _ask(task: SimTask) -> TaskAsk:
         task=task.task,
         gpus=task.gpus,
         gpu_mem_mib=task.gpu_mem_mib,
+        gpu_mem_least_mib=task.gpu_mem_least_mib,
         submitted_s=task.submitted_s,
         key=TaskKey(
             exact=task.command or task.name,

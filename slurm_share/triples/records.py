@@ -275,3 +275,5 @@ class Ended(Struct, frozen=True, kw_only=True):
     """Reason of an outcome other than done."""
     again: bool | UnsetType = UNSET
     """True: the launcher tries the task again."""
+    gpu_guaranteed_mib: int | UnsetType = UNSET
+    """GPU memory that the driver guaranteed it; absent: none. Above it, up to `gpu_cap_mib`, it has what is free."""

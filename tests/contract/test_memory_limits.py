@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -373,6 +374,32 @@ def test_who_is_within_its_guaranteed_part_never_ends_for_another(driver: Driver
     assert OUT in driver.run(second, "--memory", "20G", **environ)
     time.sleep(0.5)
     assert (within.poll(), above.poll()) == (None, None)
+
+
+def test_of_hundreds_of_tasks_none_within_its_guaranteed_part_ends(misc: Driver, mps: StartMps) -> None:
+    """Eight at a time on 80 GiB, each with 9 GiB guaranteed and 30 GiB at most; half of them take more than theirs."""
+    draw, environ = random.Random(7), mps(f"SIMGPU_SERVER pid={os.getpid()}")
+    groups = [misc.cgroup(f"slot{number}") for number in range(8)]
+    for group in groups:
+        misc.set(group, 30720, 9216)
+    running: dict[Path, tuple[int, subprocess.Popen[str]]] = {}
+    taken_back, free_gone = 0, 0
+    for number in range(320):
+        group = groups[number % len(groups)]
+        if group in running:
+            held_mib, task = running.pop(group)
+            code, err = ended(task)
+            taken_back += "CUDA_ERROR_MPS_CLIENT_TERMINATED" in err
+            free_gone += OUT in err
+            assert code == 0 or held_mib > 9216, (held_mib, err)
+        held_mib = draw.randrange(512, 9217) if draw.random() < 0.5 else draw.randrange(9217, 29000)
+        words = ["--memory", f"{held_mib}M", "--seconds", f"{draw.uniform(0.3, 1.0):.2f}"]
+        running[group] = held_mib, misc.start(group, *words, **environ)
+    for held_mib, task in running.values():
+        code, err = ended(task)
+        assert code == 0 or held_mib > 9216, (held_mib, err)
+    assert taken_back > 5
+    assert free_gone > 5
 
 
 def test_a_process_without_mps_is_not_ended(driver: Driver, mps: StartMps) -> None:

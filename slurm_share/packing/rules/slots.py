@@ -266,6 +266,11 @@ class SlotPolicy:
         budget = self._budget_of(run)
         return budget is not None and run.cap_mib != budget.cap_mib
 
+    def has_own_caps(self, run: Attempt) -> bool:
+        """Return whether an attempt has another cap, or more guaranteed memory, than its slot."""
+        budget = self._budget_of(run)
+        return self.has_larger_cap(run) or (budget is not None and run.least_mib not in (None, budget.least_mib))
+
     def had(self, run: Attempt, log_tail: bytes) -> recover.AttemptMemory:
         """Return the memory that an attempt had. `log_tail`: the end of its log."""
         budget = self._budget_of(run)

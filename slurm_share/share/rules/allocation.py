@@ -311,9 +311,14 @@ def with_fewer_tasks(plan: Plan, share: ShareRequest, slots: int, settings: Sett
     return replace(plan, share=share, slots=capped)
 
 
-def with_memory_cap(slot: Slot, cap_mib: int | None) -> Slot:
-    """Return the slot with another memory cap, in MiB; None: no cap."""
-    return replace(slot, memory_cap_mib=cap_mib, memory_ratio=limits.memory_ratio(slot.gpu, cap_mib))
+def with_memory_cap(slot: Slot, cap_mib: int | None, least_mib: int | None = None) -> Slot:
+    """Return the slot with another memory cap, in MiB, and its guaranteed part; None: no cap, the slot's own part."""
+    return replace(
+        slot,
+        memory_cap_mib=cap_mib,
+        memory_ratio=limits.memory_ratio(slot.gpu, cap_mib),
+        memory_least_mib=None if cap_mib is None else least_mib or slot.memory_least_mib,
+    )
 
 
 def too_many(processes: int, per_gpu: int, gpus: int) -> str:

@@ -627,6 +627,7 @@ class Loop:
             cpu_seconds=None if task.cpu_s is None else round(task.cpu_s, 3),
             why=why,
             again=True if is_again else UNSET,
+            gpu_guaranteed_mib=UNSET if task.least_mib is None else task.least_mib,
         )
         if outcome == "done":
             self.done += 1

@@ -214,6 +214,7 @@ class PackStrategy(strategy.Strategy):
         """The last request that was made: of the next task of the list, until a node takes it."""
         self._attempts: dict[int, int] = {}
         """Task -> the number of its next attempt, from the second on."""
+        self._has_said_guarantee = False
 
     # ---- The next start ----
 
@@ -297,6 +298,18 @@ class PackStrategy(strategy.Strategy):
         self.give_up(task, self._attempts.pop(task, 1), why, outcome)
         self.log.tell(f"task {task} gets no further attempt: {why}")
 
+    def _say_guarantee(self, ask: packing.TaskAsk) -> None:
+        """Log once what the two numbers of --gpu-mem=8G:20G mean on GPUs whose driver guarantees none."""
+        without = [facts.index for facts in self.node.gpu_facts if not facts.has_limits]
+        if ask.gpu_mem_least_mib is None or not without or self._has_said_guarantee:
+            return
+        self._has_said_guarantee = True
+        self.say(
+            f"the driver guarantees tasks no memory on GPU {fold(without)} of {self.node.name}: there the first number "
+            "of --gpu-mem is booked for a task and the second is its cap, so a task above its booking can make "
+            "another one run out of memory"
+        )
+
     def _ask(self, task: int, now: float) -> packing.TaskAsk:
         if self._asked is not None and self._asked.task == task:
             return self._asked
@@ -312,6 +325,7 @@ class PackStrategy(strategy.Strategy):
                 self._same = ask
         self.learning.ask_outside(ask, lambda: self.shared.script.executed(self._argv(task)), self._cwd, self.board)
         self._asked = ask
+        self._say_guarantee(ask)
         return ask
 
     def _argv(self, task: int) -> Sequence[str]:

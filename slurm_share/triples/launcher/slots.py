@@ -149,17 +149,17 @@ class SlotStrategy(strategy.Strategy):
         return [worker for workers in self._parked.values() for worker in workers]
 
     def environment(self, task: Attempt) -> task_process.Environment | None:
-        has_larger_cap = self.board.slots.has_larger_cap(task)
-        if not (has_larger_cap or self._has_parts):
+        has_own_caps = self.board.slots.has_own_caps(task)
+        if not (has_own_caps or self._has_parts):
             return None
         worker, cpus = self.worker_of(task), self.spec_of(task.task).cpus
         more = {} if cpus is None else {names.ENV_THREADS: str(cpus)}
-        if worker.gpu_slot is None or self.node.plan is None or not has_larger_cap:
+        if worker.gpu_slot is None or self.node.plan is None or not has_own_caps:
             if cpus is None:
                 return None
             worker = replace(worker, rank=task.rank)
             return task_process.Environment(environment.of_worker(self.common, self.run, self.node, worker, more=more))
-        gpu_slot = allocation.with_memory_cap(worker.gpu_slot, task.cap_mib)
+        gpu_slot = allocation.with_memory_cap(worker.gpu_slot, task.cap_mib, task.least_mib)
         variables = registry.slot_environment(self.node.plan, gpu_slot)
         worker = replace(worker, rank=task.rank, gpu_slot=gpu_slot, environment=variables)
         return task_process.Environment(environment.of_worker(self.common, self.run, self.node, worker, more=more))

@@ -461,3 +461,18 @@ def test_speeds_are_measured_learned_and_explained(machine: Machine) -> None:
     for pair in pairs:
         assert 1.0 < pair["stp"] < 2.1
     assert is_replayable(run.decisions())
+
+
+def test_a_range_without_limits_of_the_driver_books_its_first_number_and_caps_at_its_second(machine: Machine) -> None:
+    spec = TaskSpec(gpu_mem_mib=20 * 1024, gpu_mem_least_mib=4096)
+    run = machine.run(
+        [task("3G"), task("3G"), task("12G"), task("21G", 0.1)],
+        specs=[spec] * 4,
+        settings=replace(QUICK, oom_retries=0),
+    )
+    said = run.go()[1]
+    outcomes = run.outcomes()
+    assert [outcomes[number] for number in range(4)] == [["done"]] * 3 + [["gpu memory"]]
+    assert {(one.gpu_booked_mib, one.gpu_cap_mib) for one in run.ended()} == {(4096, 20 * 1024)}
+    assert said.count("the driver guarantees tasks no memory on GPU") == 1
+    assert is_replayable(run.decisions())
