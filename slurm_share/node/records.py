@@ -33,6 +33,9 @@ class Gpu(Struct, frozen=True):
     """Why the driver does not answer for this GPU, such as: GPU is lost. Then only its index is known."""
     compute_capability: tuple[int, int] | None = None
     """(8, 0) of an A100, as in CUDA's tables; None: the driver does not tell, or a plan does not hold it."""
+    mig_place: str | None = None
+    """Of a MIG instance: UUID of the parent/GPU instance/compute instance, which stands behind MIG- in the names of
+    drivers before 470; None: not told, or a plan does not hold it."""
 
 
 class Driver(Struct, frozen=True):

@@ -8,6 +8,7 @@ from typing import Any
 
 import pynvml
 from msgspec import Struct
+from msgspec.structs import replace
 
 from ...core.errors import DriverError, shown
 from ..records import Gpu, GpuProcess
@@ -72,7 +73,12 @@ def gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
         for number in range(or_none(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
             instance = or_none(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, number)
             if instance is not None:
-                yield _gpu(instance, index, None, False, simulated), instance
+                ids = [
+                    or_none(pynvml.nvmlDeviceGetGpuInstanceId, instance),
+                    or_none(pynvml.nvmlDeviceGetComputeInstanceId, instance),
+                ]
+                place = None if None in ids else f"{gpu.uuid}/{ids[0]}/{ids[1]}"
+                yield replace(_gpu(instance, index, None, False, simulated), mig_place=place), instance
 
 
 def _gpu(handle: Any, index: int, minor: int | None, mig_parent: bool, simulated: bool) -> Gpu:

@@ -242,7 +242,13 @@ class _Session:
             instance = ctypes.c_void_p()
             place = ctypes.c_uint(number)
             if self.can("nvmlDeviceGetMigDeviceHandleByIndex", handle, place, ctypes.byref(instance)):
-                yield self._gpu(instance, index, None, is_parent=False, simulated=simulated), instance
+                found = self._gpu(instance, index, None, is_parent=False, simulated=simulated)
+                yield replace(found, mig_place=self._place(handle, instance)), instance
+
+    def _place(self, parent: Any, instance: Any) -> str | None:
+        """Return a MIG instance's place, as in its name before driver 470; None if the driver does not tell it."""
+        ids = [self.number(f"nvmlDeviceGet{kind}InstanceId", instance) for kind in ("Gpu", "Compute")]
+        return None if None in ids else f"{self.uuid(parent)}/{ids[0]}/{ids[1]}"
 
     def _gpu(self, handle: Any, index: int, minor: int | None, *, is_parent: bool, simulated: bool) -> Gpu:
         total_mib, _, is_host_memory = self.memory_mib(handle)

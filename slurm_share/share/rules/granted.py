@@ -51,7 +51,7 @@ def _is_device(gpu: Gpu, device: str) -> bool:
         return False
     number = numbers.whole(device)
     if number is None:
-        return gpu.uuid == device
+        return gpu.uuid == device or (gpu.mig_place is not None and device == f"MIG-{gpu.mig_place}")
     if gpu.uuid.startswith("MIG-"):
         return False
     return (gpu.index if gpu.minor is None else gpu.minor) == number
@@ -140,6 +140,7 @@ def _visible(device: str, gpus: Sequence[Gpu]) -> Gpu | None:
         return whole[number] if len(device) < 4 and number < len(whole) else None
     # CUDA accepts a prefix of a UUID if it is unique.
     found = [gpu for gpu in gpus if gpu.uuid.startswith(device)]
+    found = found or [gpu for gpu in gpus if gpu.mig_place is not None and device == f"MIG-{gpu.mig_place}"]
     return found[0] if len(found) == 1 and device.startswith(("GPU-", "MIG-")) else None
 
 

@@ -66,6 +66,14 @@ def test_instances_stand_for_their_parent():
     assert granted.visible_gpus("0", MIG) == MIG[:1]
 
 
+def test_an_instance_is_found_by_the_name_that_drivers_before_470_gave_it():
+    named = (MIG[0], replace(MIG[1], mig_place="GPU-0/7/0"), replace(MIG[2], mig_place="GPU-0/8/0"))
+    assert granted.granted_gpus(("MIG-GPU-0/8/0", "MIG-1"), named) == ((named[2], named[1]), ())
+    assert granted.visible_gpus("MIG-GPU-0/7/0", named) == named[1:2]
+    assert granted.granted_gpus(("MIG-GPU-0/9/0", "MIG-GPU-0/7"), named) == ((), ("MIG-GPU-0/9/0", "MIG-GPU-0/7"))
+    assert granted.granted_gpus(("MIG-GPU-0/7/0", "MIG-1"), named) == (named[1:2], ("MIG-1",)), "one GPU twice"
+
+
 @pytest.mark.parametrize("word", ["4", "GPU-9", "GPU-", "x", "0001", "\u0661", "0;1"])
 def test_a_word_that_names_no_gpu_is_an_error_that_lists_them(word):
     with pytest.raises(ValueError, match=r"CUDA_VISIBLE_DEVICES names GPU .* 0 \(GPU-0aaa-0\), 1"):
