@@ -301,6 +301,7 @@ static int take_slot(struct reader *reader, uint32_t number, const struct ss_pla
 		return -1;
 	if (read_part(fields[PART].value, plan->slot_count, slot) != 0)
 		return wrong(reader, "'part=I/%u' with I below %u was expected here", plan->slot_count, plan->slot_count);
+	slot->memory_ratio = fields[MEMORY_RATIO].value;
 	slot->mps_directory = fields[MPS_DIRECTORY].value;
 	if (slot->mps_directory != NULL && slot->mps_directory[0] != '/')
 		return wrong(reader, "'mps_directory' is an absolute path");
@@ -344,6 +345,7 @@ static int take_share(struct reader *reader, struct ss_plan *plan)
 	if (request.off || !ss_request_is_canonical(&request, plan->share))
 		return wrong(reader, "the share is not in its canonical form");
 	plan->per_gpu = (uint32_t)request.per_gpu;
+	plan->has_mem = request.mem_mib != SS_UNSET;
 	return 0;
 }
 

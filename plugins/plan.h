@@ -25,6 +25,7 @@ struct ss_gpu {
 struct ss_slot {
 	uint32_t gpu; /* the index in the plan's list */
 	uint32_t part, parts;
+	const char *memory_ratio; /* the cap as a part of the GPU's memory; NULL: not known */
 	uint32_t memory_cap_mib; /* 0: none, or not known */
 	uint32_t memory_least_mib; /* the part of the cap that the task is sure of; 0: not said */
 	bool is_cap_of_driver; /* the driver enforces the cap, on the task's cgroup */
@@ -41,6 +42,7 @@ struct ss_plan {
 	/* without these two: */
 	const char *share;   /* the request in its canonical form */
 	uint32_t per_gpu;    /* the N of the request */
+	bool has_mem;        /* the user has named a size of memory */
 	uint32_t gpus;
 	struct ss_gpu *gpu;
 	uint32_t slot_count;

@@ -15,6 +15,8 @@
 #include "job_env.h"
 #include "job_result.h"
 #include "leases.h"
+#include "limits.h"
+#include "limits_client.h"
 #include "mps.h"
 #include "names.h"
 #include "plan.h"
@@ -64,6 +66,9 @@ static struct {
 	struct ss_step_wait wait;
 	uint32_t chosen[SS_PLAN_MAX_SLOTS];
 	uint32_t taken;
+	/* the driver's limits of memory */
+	char limits_socket[SS_LIMITS_PATH_SIZE]; /* empty: no slot has one */
+	uint32_t ended;                          /* tasks of the step on this node */
 	/* a batch shell */
 	bool is_script;
 	struct ss_exit_message exit_message;
@@ -498,15 +503,21 @@ static uint32_t read_nodes(spank_t sp)
 
 void ss_step_prepare(spank_t sp, const char *state_root)
 {
-	uint32_t step_id = NO_VAL, job = 0;
+	uint32_t step_id = NO_VAL;
+	struct ss_plan_owner owner = { .node = getenv("SLURMD_NODENAME") };
+	uid_t uid = 0;
 	char path[512];
 
 	now.slurmstepd = (uint32_t)getpid();
-	if (spank_get_item(sp, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || !is_batch(step_id) ||
-	    spank_get_item(sp, S_JOB_ID, &job) != ESPANK_SUCCESS)
+	if (spank_get_item(sp, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || !(is_batch(step_id) || is_tasks(step_id)) ||
+	    spank_get_item(sp, S_JOB_ID, &owner.job) != ESPANK_SUCCESS || spank_get_item(sp, S_JOB_UID, &uid) != ESPANK_SUCCESS)
 		return;
-	plan_path(path, sizeof path, state_root, job);
-	if (access(path, F_OK) == 0) /* nothing is opened for an ordinary job */
+	owner.uid = (uint32_t)uid;
+	plan_path(path, sizeof path, state_root, owner.job);
+	if (access(path, F_OK) != 0) /* nothing is opened for an ordinary job */
+		return;
+	ss_limits_start(state_root, &owner);
+	if (is_batch(step_id))
 		ss_exit_message_open(&now.exit_message);
 }
 
@@ -571,6 +582,8 @@ void ss_step_begin(spank_t sp, const struct ss_request *asked, const char *state
 		}
 		break;
 	case SS_PLAN_READ:
+		if (now.plan->refused == NULL && ss_limits_has(now.plan))
+			ss_limits_socket(now.limits_socket, sizeof now.limits_socket, state_root, now.step.job);
 		decide_with_plan(sp, asked, batch, step_id);
 		break;
 	}
@@ -786,6 +799,28 @@ static void say_notes(void)
 		slurm_spank_log("slurm-share: %s", now.plan->notes[i]);
 }
 
+/* Have the driver limit the task's memory, before its program starts. Where that fails, MPS enforces the cap if it serves the slot; a
+ * task whose user has named a size does not run without a limit. */
+static void limit_memory(spank_t sp, uint32_t local_task, uint32_t number)
+{
+	const struct ss_slot *slot = &now.plan->slots[number];
+	char request[32], why[SS_SENTENCE_SIZE];
+	bool has_mps = slot->mps_directory != NULL;
+
+	(void)snprintf(request, sizeof request, "task %u", number);
+	if (!slot->is_cap_of_driver || ss_limits_ask(now.limits_socket, request, why, sizeof why) == 0)
+		return;
+	if (ss_limits_is_required(now.plan, slot))
+		refuse(local_task, "is not started: the driver does not limit its memory to %u MiB (%s); submit the job again, on another "
+		       "node (--exclude=%s), or without " SS_OPTION_MEM "=", slot->memory_cap_mib, why, now.plan->node);
+	if (local_task == 0)
+		slurm_spank_log("slurm-share: the driver does not limit the memory of tasks on %s (%s): %s", now.plan->node, why,
+				has_mps ? "MPS alone enforces their caps" : "no cap is enforced");
+	(void)spank_setenv(sp, SS_ENV_MEM_LIMIT, has_mps ? SS_MEM_LIMIT_MPS : SS_MEM_LIMIT_NONE, 1);
+	if (slot->memory_ratio != NULL) /* the program sees all of the GPU's memory then */
+		(void)spank_setenv(sp, SS_ENV_JAX_FRACTION, slot->memory_ratio, 0);
+}
+
 static void give_slot(spank_t sp, uint32_t local_task)
 {
 	uint32_t rank = 0;
@@ -806,6 +841,7 @@ static void give_slot(spank_t sp, uint32_t local_task)
 					"partition of another MPS daemon than theirs");
 	}
 	ss_env_give_task(sp, now.plan, &now.plan->slots[slot], &now.step, rank, &deal);
+	limit_memory(sp, local_task, slot);
 }
 
 /* Return the task's number on this node; -1 if Slurm does not tell it. */
@@ -926,6 +962,12 @@ void ss_step_task_ended(spank_t sp)
 {
 	int local_task = local_task_id(sp);
 
+	if (now.limits_socket[0] != '\0') {
+		char why[SS_SENTENCE_SIZE];
+		/* before slurmstepd removes the tasks' cgroups */
+		if (ss_limits_ask(now.limits_socket, ++now.ended >= now.step.local_tasks ? "over last" : "over", why, sizeof why) != 0)
+			slurm_error("slurm-share: memory limits of step %u.%u: %s", now.step.job, now.step_id, why);
+	}
 	if (now.verdict == GIVE_BATCH) {
 		char sentence[224];
 		bool is_loss = has_lost_tasks(sp, sentence, sizeof sentence);

@@ -11,6 +11,7 @@ from slurm_share.core.settings import Settings
 from slurm_share.node.records import Gpu
 from slurm_share.share.records import (
     BACKEND_MPS,
+    DriverCaps,
     Grant,
     Plan,
     PreparedGpu,
@@ -18,7 +19,7 @@ from slurm_share.share.records import (
     Refusal,
     Slot,
 )
-from slurm_share.share.rules import allocation
+from slurm_share.share.rules import allocation, drivers
 from slurm_share.slurm.records import JobContext
 from slurm_share.testing import offers_of
 
@@ -49,7 +50,9 @@ def decided(
         grant = replace(grant, backend=BACKEND_MPS)
     served = {gpu: PreparedGpu(mps_directory=directory) for gpu, directory in (directories or {}).items()}
     prepared = PreparedGpus(served, dict(failures or {}))
-    return allocation.decide(grant, prepared, settings, cores=cores, on_gpu=on_gpu)
+    enforces = drivers.offers(str((mps or {}).get("driver")), drivers.MEMORY_LIMITS)
+    caps = DriverCaps(frozenset(gpu.uuid for gpu in gpus)) if enforces else DriverCaps()
+    return allocation.decide(grant, prepared, settings, cores=cores, on_gpu=on_gpu, caps=caps)
 
 
 def plain_plan(

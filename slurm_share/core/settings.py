@@ -127,6 +127,10 @@ class Settings(Struct, frozen=True):
     `mem=` or `sm=`, which MPS enforces, makes `auto` of `time-slicing`. To exclude MPS for all, empty mps_control; to
     refuse shares without it, set mps_required."""
 
+    memory_limits: Literal["auto", "off"] = "auto"
+    """`auto`: where the driver (615) limits the device memory of a cgroup's processes, it enforces the tasks' memory
+    caps, with or without MPS, and programs see their cap as the GPU's size. `off`: MPS alone enforces them."""
+
     gpu_ids: Literal["uuid", "index"] = "uuid"
     """The value of CUDA_VISIBLE_DEVICES for a task under MPS: the GPU's UUID, or with `index` the number 0, for
     programs that need a number. Each MPS daemon has one GPU, which is number 0 for its clients.
@@ -285,7 +289,10 @@ class Settings(Struct, frozen=True):
     """The table `[slurm]`, read where a command of slurm-share is called."""
 
 
-PER_PARTITION = ("mode", "max_share", "memory_reserve_percent", "mps_server_memory_mib", "sm", "sharing", "clean_up")
+PER_PARTITION = (
+    *("mode", "max_share", "memory_reserve_percent", "mps_server_memory_mib", "sm", "sharing", "memory_limits"),
+    "clean_up",
+)
 """Settings that may differ between partitions. The others apply to a node, which may be in several partitions."""
 
 

@@ -242,6 +242,31 @@ def _read_owner(folder: str, proc: Path) -> int | None:
     return 0 if seen_root else None
 
 
+def find_scope(node: str, root: Path = ROOT) -> str | None:
+    """Return the folder of Slurm's jobs in cgroup v2; None: there is none, or no slurmd has run since the boot.
+
+    It is up to three levels down: `CgroupSlice` is configurable, and slurmd in a container is deeper.
+    """
+    mount = str(root)
+    if not os.path.exists(f"{mount}/cgroup.controllers"):  # noqa: PTH110  (once a round)
+        return None
+    wanted = (f"{node}_slurmstepd.scope", "slurmstepd.scope")
+    level = [mount]
+    for _ in range(4):
+        for name in wanted:
+            for folder in level:
+                found = f"{folder}/{name}"
+                if os.path.isdir(found) and _is_roots(mount, found.removeprefix(mount)):  # noqa: PTH112
+                    return found
+        level = [
+            f"{folder}/{name}"
+            for folder in level
+            for name in _names(folder)
+            if name.endswith((".slice", ".scope", ".service")) and not name.startswith(("user.slice", "user@"))
+        ][:256]
+    return None
+
+
 class JobGroups:
     """Read the cgroups of this node's jobs repeatedly. Facts that do not change are looked up once."""
 
@@ -262,7 +287,7 @@ class JobGroups:
         """Return the use of each job; None: Slurm keeps no jobs in cgroups here (proctrack/linuxproc), or none has run
         yet."""
         before, self._steps = self._steps, {}
-        scope = self._find_v2()
+        scope = find_scope(self._node, self._root)
         if scope is not None:
             return self._read_v2(scope, before)
         trees = self._find_v1()
@@ -300,28 +325,6 @@ class JobGroups:
         return None
 
     # ---- v2 ----
-
-    def _find_v2(self) -> str | None:
-        """Find Slurm's scope, up to three levels down: `CgroupSlice` is configurable, and slurmd in a container is
-        deeper."""
-        mount = str(self._root)
-        if not os.path.exists(f"{mount}/cgroup.controllers"):  # noqa: PTH110  (once a round)
-            return None
-        wanted = (f"{self._node}_slurmstepd.scope", "slurmstepd.scope")
-        level = [mount]
-        for _ in range(4):
-            for name in wanted:
-                for folder in level:
-                    found = f"{folder}/{name}"
-                    if os.path.isdir(found) and _is_roots(mount, found.removeprefix(mount)):  # noqa: PTH112
-                        return found
-            level = [
-                f"{folder}/{name}"
-                for folder in level
-                for name in _names(folder)
-                if name.endswith((".slice", ".scope", ".service")) and not name.startswith(("user.slice", "user@"))
-            ][:256]
-        return None
 
     def _read_v2(self, scope: str, before: dict[tuple[str, int], bool]) -> tuple[JobGroup, ...]:
         found, known = [], {}

@@ -18,11 +18,12 @@ from slurm_share.node import processes as node_processes
 from slurm_share.node import topology
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.node.records import Gpu, LiveJob
-from slurm_share.share import ledger_file, option, state, user_folder
+from slurm_share.share import ledger_file, memory_limits, option, state, user_folder
 from slurm_share.share.backends import registry
 from slurm_share.share.backends.base import UNDO_S, Host
 from slurm_share.share.records import (
     BACKEND_TIME_SLICING,
+    DriverCaps,
     Grant,
     Ledger,
     LedgerJob,
@@ -31,7 +32,7 @@ from slurm_share.share.records import (
     PreparedGpus,
     Refusal,
 )
-from slurm_share.share.rules import allocation, drain, granted, owners, reconcile, without_plugin
+from slurm_share.share.rules import allocation, drain, driver_caps, granted, owners, reconcile, without_plugin
 from slurm_share.slurm import hook_env
 from slurm_share.slurm.records import JobContext
 
@@ -147,7 +148,9 @@ def decide(
     job without draining the node: the user's own jobs may have filled it."""
     decision: Plan | Refusal | None = None
     if isinstance(entry.grant, Grant):
-        decision = allocation.decide(entry.grant, prepared, settings, cores=topology.read_cores(), on_gpu=entry.on_gpu)
+        caps = read_caps(entry.grant, paths, settings)
+        cores = topology.read_cores()
+        decision = allocation.decide(entry.grant, prepared, settings, cores=cores, on_gpu=entry.on_gpu, caps=caps)
     elif entry.grant is not None:
         decision = entry.grant
     if decision is None:
@@ -156,6 +159,23 @@ def decide(
     if isinstance(decision, Plan) and not has_room:
         return allocation.no_room_refusal(job, *read_full(job, paths))
     return decision
+
+
+def read_caps(grant: Grant, paths: Paths, settings: Settings) -> DriverCaps:
+    """Return where the driver enforces the job's memory caps. It is asked only if its release has such limits."""
+    why = driver_caps.why_none(grant.driver, settings, has_cgroup_v2=True)
+    if why is None:
+        from slurm_share.node import cgroups  # only with a driver that has limits
+
+        has_jobs = cgroups.find_scope(grant.job.node, paths.cgroup) is not None
+        why = driver_caps.why_none(grant.driver, settings, has_cgroup_v2=has_jobs)
+    if why is not None:
+        return DriverCaps(why_not=why)
+    try:
+        return driver_caps.of_gpus(grant, hook.ask_driver(memory_limits.read_problems, grant.gpus, str(paths.cgroup)))
+    except (DriverError, OSError) as error:
+        hook.report(WHO, f"job {grant.job.job_id}: the driver does not limit the memory of cgroups: {error}")
+        return DriverCaps(why_not=f"the driver does not limit the memory of cgroups here ({error})")
 
 
 def make_slots(job: JobContext, slots: int, paths: Paths) -> bool:
@@ -232,7 +252,8 @@ def read_grant(
     whole = with_all_gpus(job, environ, driver.gpus, deadline)
     if isinstance(whole, Refusal):
         return whole
-    return allocation.admit(whole, driver.gpus, read_offers(job, paths, settings, driver.version), settings)
+    grant = allocation.admit(whole, driver.gpus, read_offers(job, paths, settings, driver.version), settings)
+    return replace(grant, driver=driver.version) if isinstance(grant, Grant) else grant
 
 
 def refuse_task_prolog(job: JobContext, environ: Mapping[str, str]) -> Refusal | None:

@@ -130,6 +130,17 @@ class Grant(Struct, frozen=True):
     """Whether a task's fault ends only that task, in its static partition."""
     why_no_limits: str | None = None
     """As in `Limits`, of the chosen backend."""
+    driver: str | None = None
+    """The driver's version."""
+
+
+class DriverCaps(Struct, frozen=True):
+    """The GPUs on which the driver enforces the tasks' memory caps, and why it does not on the others."""
+
+    gpus: frozenset[str] = frozenset()
+    """Their UUIDs."""
+    why_not: str = "the driver enforces no memory caps here"
+    """For the others of the job, as a clause of its own."""
 
 
 class PreparedGpu(Struct, frozen=True):

@@ -20,7 +20,7 @@ from slurm_share.node import processes as node_processes
 from slurm_share.node import scratch, termination
 from slurm_share.node.gpus import driver as nvml
 from slurm_share.node.records import GpuReading, LiveJob, NodeProcess
-from slurm_share.share import option, state, user_folder
+from slurm_share.share import memory_limits, option, state, user_folder
 from slurm_share.share.backends import registry
 from slurm_share.share.backends.base import Host, Leftovers, UserGpu
 from slurm_share.share.records import Ledger, LedgerJob, UserRemains
@@ -199,6 +199,8 @@ class CleanUp:
         Each stage has a part of the one deadline. A job of which something remains, for want of time or because it
         cannot be removed, keeps its entry and folder, and the next hook continues.
         """
+        for entry in over:
+            self.end_limits(entry)
         self.end_daemons(over, deadline.part(DAEMONS_RATIO))
         self.restore_modes(deadline)
         if over:
@@ -296,6 +298,11 @@ class CleanUp:
         for note in notes:
             self.say(f"job {job_id} of uid {uid}: {note}")
         return True
+
+    def end_limits(self, entry: LedgerJob) -> None:
+        """End the keeper of the job's memory limits, and remove the cgroups that it made."""
+        if why := memory_limits.end(self.paths, entry.job_id):
+            self.leave([UserRemains(entry.uid, f"its memory limits are not removed: {why}", job_id=entry.job_id)])
 
     def end_daemons(self, over: Sequence[LedgerJob], deadline: Deadline) -> None:
         """Stop the backends' daemons on GPUs that no job here uses, except where another hook cleans up."""

@@ -382,6 +382,24 @@ def set_memory_limits(uuid: str, folder: str, soft: int, hard: int) -> None:
     _with_gpu(uuid, act, "memory limits")
 
 
+def why_no_memory_limits(uuids: Iterable[str], folder: str) -> dict[str, str]:
+    """Return why the driver cannot limit the memory of cgroups on which of the GPUs, in one session; empty: it can.
+
+    Reading tells nothing: the answer for a cgroup without limits is the one of a driver without them (615, back end
+    misc). So the limits of `folder`, which must have none, are set to none. Raises DriverError if the driver does not
+    answer.
+    """
+    found = {}
+    with _Session() as session:
+        for uuid in uuids:
+            handle, none = ctypes.c_void_p(), _MemoryLimits(folder.encode(), 0, NO_LIMIT, 0)
+            code = session.code_of("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(uuid.encode()), ctypes.byref(handle))
+            code = code or session.code_of("nvmlDeviceSetMemoryLimits_v1", handle, ctypes.byref(none))
+            if code:
+                found[uuid] = _ERRORS.get(code, f"NVML Error with code {code}")
+    return found
+
+
 def _compute_mode(session: _Session, handle: Any) -> int:
     found = ctypes.c_int()
     session.ask("nvmlDeviceGetComputeMode", handle, ctypes.byref(found))

@@ -19,9 +19,11 @@ from ...core.settings import Settings
 from ...node.records import Gpu
 from ...slurm.records import JobContext
 from .. import option
-from ..records import BACKEND_TIME_SLICING, Assignment, Grant, Limits, Plan, PreparedGpus, Refusal, Slot
-from . import drain, granted, limits, static_partitions
+from ..records import BACKEND_TIME_SLICING, Assignment, DriverCaps, Grant, Limits, Plan, PreparedGpus, Refusal, Slot
+from . import drain, driver_caps, granted, limits, static_partitions
 from .granted import INDEX_UNDER_MPS
+
+NO_DRIVER_CAPS = DriverCaps()
 
 # ---- What a job has ----
 
@@ -122,6 +124,7 @@ def decide(
     *,
     cores: tuple[tuple[int, ...], ...] = (),
     on_gpu: int | None = None,
+    caps: DriverCaps = NO_DRIVER_CAPS,
 ) -> Plan | Refusal:
     """Return the plan of a grant whose backend was prepared.
 
@@ -130,6 +133,12 @@ def decide(
     on_gpu: the number of the job's part of its GPU (reconcile.free_part), if it has one.
     """
     job, failures = grant.job, prepared.failures
+    if (why := driver_caps.why_refused(grant, caps)) is not None:
+        return refusal(job, why)
+    if grant.gpus and all(gpu.uuid in caps.gpus for gpu in grant.gpus):
+        grant = replace(grant, why_no_limits=None)
+    elif grant.why_no_limits is None:
+        grant = replace(grant, why_no_limits=f"cannot be held here: {caps.why_not}")
     if failures and option.insists(grant.share):
         uuid, why = next(iter(failures.items()))
         why = f"it asked for {option.insisting(grant.share)}, and {grant.title} did not start on {uuid}: {why}"
@@ -138,8 +147,8 @@ def decide(
     if undivided and static_partitions.is_asked(job.share):
         why = f"it asked for {static_partitions.OPTION}, and {undivided[0]}"
         return refusal(job, static_partitions.refused(why))
-    slots = tuple(_slot(number, grant, prepared, settings, on_gpu) for number in range(grant.slots))
-    return Plan(
+    slots = tuple(_slot(number, grant, prepared, settings, on_gpu, caps) for number in range(grant.slots))
+    plan = Plan(
         job.job_id,
         job.uid,
         job.node,
@@ -149,13 +158,14 @@ def decide(
         cores,
         (
             *lost_notes(grant),
-            *_notes(grant, settings),
-            *_failed(grant, failures),
+            *_notes(grant, settings, caps),
+            *_failed(grant, failures, caps),
             *static_partitions.notes(grant, prepared),
             *map(static_partitions.fallback, undivided),
         ),
         tuple(device for device, _ in grant.lost),
     )
+    return replace(plan, notes=(*plan.notes, *driver_caps.notes(plan)))
 
 
 def _in_force(asked: ShareRequest | None, processes: int | None, gpus: int) -> ShareRequest:
@@ -166,7 +176,9 @@ def _in_force(asked: ShareRequest | None, processes: int | None, gpus: int) -> S
     return ShareRequest(per_gpu) if asked is None else replace(asked, per_gpu=per_gpu)
 
 
-def _slot(number: int, grant: Grant, prepared: PreparedGpus, settings: Settings, on_gpu: int | None) -> Slot:
+def _slot(
+    number: int, grant: Grant, prepared: PreparedGpus, settings: Settings, on_gpu: int | None, caps: DriverCaps
+) -> Slot:
     """Return one slot. Slot i is on GPU i mod G, so that each of a job's first G tasks gets an empty GPU."""
     share, is_capped = grant.share, grant.job.share is not None
     turn, place = divmod(number, len(grant.gpus))
@@ -190,6 +202,7 @@ def _slot(number: int, grant: Grant, prepared: PreparedGpus, settings: Settings,
         variables=() if served is None else (*served.variables, *_number(settings)),
         partition=partition,
         sm_count=None if partition is None or divided is None else divided.sm_count,
+        is_cap_of_driver=cap_mib is not None and gpu.uuid in caps.gpus,
     )
 
 
@@ -214,7 +227,7 @@ def lost_notes(grant: Grant) -> Iterator[str]:
         )
 
 
-def _notes(grant: Grant, settings: Settings) -> tuple[str, ...]:
+def _notes(grant: Grant, settings: Settings, caps: DriverCaps) -> tuple[str, ...]:
     share, gpus = grant.share, grant.gpus
     notes = []
     if any(gpu.simulated for gpu in gpus):
@@ -231,7 +244,10 @@ def _notes(grant: Grant, settings: Settings) -> tuple[str, ...]:
         )
     if grant.job.share is not None and grant.backend != BACKEND_TIME_SLICING:  # which enforces no cap, and says so
         notes += size_notes(share, gpus, settings)
-    return (*notes, grant.note) if grant.note is not None else tuple(notes)
+    if grant.note is not None:
+        notes.append(grant.note)
+    is_enforced = grant.job.share is not None and all(gpu.uuid in caps.gpus for gpu in gpus)
+    return tuple(note.replace(driver_caps.NO_CAP, driver_caps.CAP_BY_DRIVER) if is_enforced else note for note in notes)
 
 
 def _guarantee_notes(grant: Grant) -> Iterator[str]:
@@ -292,11 +308,11 @@ def _numbers(gpus: Iterable[Gpu]) -> str:
     return ",".join(str(gpu.index) for gpu in gpus)
 
 
-def _failed(grant: Grant, failures: Mapping[str, str]) -> list[str]:
+def _failed(grant: Grant, failures: Mapping[str, str], caps: DriverCaps) -> list[str]:
     way_out = "" if grant.job.share is None else f"; with {option.INSISTING} the job would be refused instead"
     return [
         f"GPU {gpu.index} is shared without {grant.title}: {failures[gpu.uuid].rstrip('.')}; its tasks take turns, and "
-        f"no cap is enforced{way_out}"
+        f"{driver_caps.CAP_BY_DRIVER if gpu.uuid in caps.gpus else driver_caps.NO_CAP}{way_out}"
         for gpu in dict.fromkeys(grant.gpus)
         if gpu.uuid in failures
     ]
@@ -318,6 +334,7 @@ def with_memory_cap(slot: Slot, cap_mib: int | None, least_mib: int | None = Non
         memory_cap_mib=cap_mib,
         memory_ratio=limits.memory_ratio(slot.gpu, cap_mib),
         memory_least_mib=None if cap_mib is None else least_mib or slot.memory_least_mib,
+        is_cap_of_driver=slot.is_cap_of_driver and cap_mib is not None,
     )
 
 

@@ -54,9 +54,10 @@ def sharing_method(slot: Slot, per_gpu: int) -> SharingMethod:
 
 
 def _memory_limit(slot: Slot) -> str:
+    """Return who enforces the memory cap of the task in the slot."""
     if slot.enforced_cap_mib is None:
-        return "none"
-    return "driver" if slot.is_cap_of_driver else "mps"
+        return names.MEM_LIMIT_NONE
+    return names.MEM_LIMIT_DRIVER if slot.is_cap_of_driver else names.MEM_LIMIT_MPS
 
 
 def _frameworks(slot: Slot) -> list[Assignment]:
@@ -64,10 +65,13 @@ def _frameworks(slot: Slot) -> list[Assignment]:
 
     At start JAX allocates three quarters of the GPU's memory and TensorFlow all of it. The variables limit them, unless
     the user set them (docs.jax.dev "GPU memory allocation"; tensorflow.org "Use a GPU: limiting GPU memory growth").
+    JAX's fraction is of the total that the driver reports: the whole GPU's under MPS, and the cap where the driver
+    enforces that. There the default, 0.75, leaves a quarter of the cap for the CUDA context and libraries.
     """
     if slot.memory_ratio is None:
         return []
+    fraction = Assignment(names.ENV_JAX_FRACTION, slot.memory_ratio, unless_set=True)
     return [
-        Assignment(names.ENV_JAX_FRACTION, slot.memory_ratio, unless_set=True),
+        *(() if slot.is_cap_of_driver else (fraction,)),
         Assignment(names.ENV_TF_GROWTH, "true", unless_set=True),
     ]

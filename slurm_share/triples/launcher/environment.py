@@ -91,6 +91,10 @@ def of_worker(
             found[spmd.ENV_PORTS] = node.ports
     if run.bind:
         found[names.ENV_CORES] = fold(worker.place.cpus)
+    slot = worker.gpu_slot
+    if node.limits_socket and slot is not None and slot.is_cap_of_driver:
+        limits = f"{slot.gpu.uuid}={slot.memory_least_mib or 0}:{slot.memory_cap_mib}"
+        found[names.ENV_LIMITS] = f"{node.limits_socket} w{worker.place.local} {limits}"
     if run.kind == "llmapreduce":
         found |= {
             "LLMR_NODE_ID": str(node.index),

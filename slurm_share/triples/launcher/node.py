@@ -85,6 +85,9 @@ class Node(Struct, frozen=True, kw_only=True):
     """LLSUB_PORTS: the ports on which they listen; empty: any."""
     rendezvous_folder: Path | None = None
     """Folder with the key of ranks on several nodes; None: no key is needed."""
+    limits_socket: str = ""
+    """Socket of the job's keeper of memory limits, which each task asks before its program starts; empty: the driver
+    limits no memory."""
 
 
 def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, settings: Settings) -> Node:
@@ -116,6 +119,7 @@ def prepare(run: Run, folder: Path, environ: Mapping[str, str], paths: Paths, se
         plan=found.plan,
         budgets=_budgets(workers, found, settings),
         cores=len(cores),
+        limits_socket=found.limits_socket,
         estimate_history=settings.estimate_history,
         rendezvous_folder=run_folder.key_folder_of(folder, here.job) if run.together and here.count > 1 else None,
     )

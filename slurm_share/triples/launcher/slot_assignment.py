@@ -32,7 +32,9 @@ from ...share import (
     Refusal,
     Slot,
     allocation,
+    driver_caps,
     ledger_file,
+    memory_limits,
     registry,
     visible_gpus,
 )
@@ -87,6 +89,8 @@ class SlotAssignment(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     own: BackendGpus | None = None
     leases: Leases | None = None
+    limits_socket: str = ""
+    """Socket of the job's keeper of memory limits; empty: the driver enforces no caps."""
 
 
 # ---- With a plan ----
@@ -119,6 +123,7 @@ def lease(run: Run, plan: Plan, processes: int, here: LauncherJob, paths: Paths,
     gpu_of_slot = [slot.gpu.uuid for slot in plan.slots]
     if processes > len(plan.slots):
         raise cannot_run(here, _why_too_many(plan, processes))
+    plan, limits_socket, why_no_limits = _with_limits(plan, here, paths)
     leases = Leases(paths.slots(plan.job_id), gpu_of_slot, here.step)
     try:
         chosen = leases.take(processes)
@@ -139,6 +144,7 @@ def lease(run: Run, plan: Plan, processes: int, here: LauncherJob, paths: Paths,
         raise
     positions = list(dict.fromkeys(gpu_of_slot))
     notes = [] if here.index == 0 else [*plan.notes]  # the batch shell has printed them on the first node
+    notes += why_no_limits
     carried_out = plan
     if share is not None:
         carried_out = allocation.with_fewer_tasks(plan, share, processes, settings)
@@ -160,7 +166,25 @@ def lease(run: Run, plan: Plan, processes: int, here: LauncherJob, paths: Paths,
         gpu_slots=tuple(carried_out.slots[slot] for slot in chosen),
         notes=tuple(notes),
         leases=leases,
+        limits_socket=limits_socket,
     )
+
+
+def _with_limits(plan: Plan, here: LauncherJob, paths: Paths) -> tuple[Plan, str, list[str]]:
+    """Return the plan as its tasks can have it here, the socket of the keeper of memory limits if the driver enforces
+    their caps, and notes. Raises LaunchError if it does not, and a task may not run without."""
+    capped = [slot for slot in plan.slots if slot.is_cap_of_driver]
+    if not capped:
+        return plan, "", []
+    limits_socket = str(paths.job(plan.job_id) / names.LIMITS_SOCKET)
+    why = memory_limits.ask(limits_socket, "check")
+    if not why:
+        return plan, limits_socket, []
+    if any(driver_caps.is_required(plan, slot) for slot in capped):
+        raise cannot_run(here, f"the driver does not limit their memory to {capped[0].memory_cap_mib} MiB ({why})")
+    effect = "MPS alone enforces their caps" if capped[0].mps_directory is not None else driver_caps.NO_CAP
+    note = f"the driver does not limit the memory of tasks on {here.node} ({why}): {effect}"
+    return driver_caps.without(plan), "", [note]
 
 
 def held_slots(assigned: SlotAssignment) -> Counter[str]:

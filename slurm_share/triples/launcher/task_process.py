@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
+from ...core import names
 from ...core.process import end
 from ...node import descendants
 from .. import run_folder
@@ -48,6 +49,9 @@ HEAD_BYTES = 256
 """Bytes of a script's first line that the kernel reads (BINPRM_BUF_SIZE of linux/binfmts.h)."""
 SPARE_BYTES = 24
 """Room for a longer value of a variable that differs between tasks, such as the number of the task."""
+_ENV_LIMITS = os.fsencode(names.ENV_LIMITS)
+_LIMITED = (names.LIMITS_PROGRAM, "run")
+"""The program that is started in place of a task whose memory the driver limits; it becomes the task."""
 _OPAQUE_BYTES = 1024
 """Size of a buffer for a sigset_t, posix_spawnattr_t or posix_spawn_file_actions_t: 128, 336 and 80 bytes in glibc, no
 more in musl."""
@@ -145,7 +149,8 @@ class Starter:
         self._null = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         self._actions: dict[int, ctypes.Array[ctypes.c_char]] = {}
         """Descriptor of a log -> the file actions of a start."""
-        self._argv: tuple[Sequence[str], ctypes.Array[ctypes.c_char_p]] | None = None
+        self._argv: tuple[Sequence[str], tuple[str, ...], ctypes.Array[ctypes.c_char_p]] | None = None
+        """The arguments of the last start, the program before them, and both for libc."""
         self._begun: queue.SimpleQueue[StartResult] = queue.SimpleQueue()
         self.pending = 0
         """Starts that were requested and that `begun` has not returned."""
@@ -219,11 +224,12 @@ class Starter:
         `log`: descriptor for standard output and error; it has to stay open until then. `cpus`: its cores; None: those
         of the worker.
         """
-        if self._argv is None or self._argv[0] is not argv:
-            self._argv = (argv, _array([os.fsencode(argument) for argument in argv]))
+        before = _LIMITED if environment.get(_ENV_LIMITS) else ()
+        if self._argv is None or self._argv[0] is not argv or self._argv[1] != before:
+            self._argv = (argv, before, _array([os.fsencode(argument) for argument in (*before, *argv)]))
         actions = self._actions_for(log)
         self._queue_of[worker].put(
-            _Start(StartResult(worker), self._argv[1], environment.array, cpus or self._cpus[worker], actions)
+            _Start(StartResult(worker), self._argv[2], environment.array, cpus or self._cpus[worker], actions)
         )
         self.pending += 1
 

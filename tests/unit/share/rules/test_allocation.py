@@ -433,14 +433,18 @@ def test_a_range_is_a_cap_and_its_guaranteed_part():
     assert {(slot.memory_least_mib, slot.memory_cap_mib, slot.memory_ratio) for slot in plan.slots} == {
         (8192, 20480, "0.250")
     }
-    assert plan.notes == ()
+    assert all(slot.is_cap_of_driver for slot in plan.slots)
+    assert plan.notes == (
+        "the driver limits each task to 20480 MiB of GPU memory (8192 MiB are its own), which its program sees as the "
+        "GPU's size",
+    )
     assert {slot.memory_least_mib for slot in decide(replace(JOB, share=ShareRequest(4, mem_mib=8192))).slots} == {None}
 
 
 def test_the_mosts_may_be_more_than_the_gpu_has_and_the_guaranteed_parts_may_not():
     fits = decide(replace(JOB, share=ShareRequest(8, mem_mib=60000, mem_least_mib=9971)), offer={"driver": "615.71"})
     assert isinstance(fits, Plan)
-    assert fits.notes == ()
+    assert [note[:47] for note in fits.notes] == ["the driver limits each task to 60000 MiB of GPU"]
     refused = decide(replace(JOB, share=ShareRequest(8, mem_mib=60000, mem_least_mib=9972)))
     assert refused.sentence.endswith(
         "8 x 9972 MiB guaranteed is more than the 79769 MiB that tasks can have on GPU 0; ask for "

@@ -22,7 +22,9 @@ JOB = JobContext(7, 2001, 2001, "n1", ("0",), ShareRequest(4))
 def variables(gpu=GPU, share=JOB.share, directories=None):
     granted_gpus = JOB.granted if gpu.uuid.startswith("GPU-") else (gpu.uuid,)
     job = replace(JOB, share=share, granted=granted_gpus)
-    plan = decided(job, (gpu,), settings=Settings(simulated_gpus=True), directories=directories)
+    enforces = share.sharing == "time-slicing"  # without a driver that enforces the cap it would be refused
+    mps = {"driver": "615.71"} if enforces else None
+    plan = decided(job, (gpu,), mps, settings=Settings(simulated_gpus=True), directories=directories)
     return {a.name: a for a in registry.slot_environment(plan, plan.slots[0])}
 
 
@@ -90,7 +92,7 @@ def test_a_gpu_that_no_driver_lists_is_named_in_slurms_word():
         (ShareRequest(4), GPU, {"GPU-0": "/run/p0"}, "mps", "mps"),
         (ShareRequest(1, sharing="mps"), GPU, {"GPU-0": "/run/p0"}, "mps", "none"),
         (ShareRequest(4), GPU, None, "time-slicing", "none"),
-        (ShareRequest(4, mem_mib=8192, sharing="time-slicing"), GPU, None, "time-slicing", "none"),
+        (ShareRequest(4, mem_mib=8192, sharing="time-slicing"), GPU, None, "time-slicing", "driver"),
         (ShareRequest(1, sharing="exclusive"), GPU, None, "exclusive", "none"),
         (ShareRequest(1), replace(GPU, uuid="MIG-1"), None, "mig", "none"),
         (ShareRequest(2), replace(GPU, uuid="MIG-1"), None, "time-slicing", "none"),
