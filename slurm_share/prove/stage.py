@@ -247,12 +247,15 @@ def clean(mps_program: str) -> None:
     shutil.rmtree(FOLDER / "empty", ignore_errors=True)
 
 
-def is_left() -> bool:
-    """Return whether a proof was killed and has left its folder."""
+def is_left(folder: Path | None = None) -> bool:
+    """Return whether a proof was killed and has left its folder (default: FOLDER). Only root sees whether one runs."""
+    place = folder or FOLDER
     try:
-        fd = os.open(FOLDER / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        fd = os.open(place / LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except PermissionError:
+        return False
     except OSError:
-        return FOLDER.is_dir()
+        return place.is_dir()
     try:
         return locks.take(fd, Deadline.after(0.0), POLL_S)
     finally:

@@ -279,6 +279,21 @@ def hook_helper(facts: Facts) -> Sequence[CheckVerdict]:
 
 
 @check(
+    "proof",
+    COMPUTE,
+    asks="no killed `slurm-share prove` has left programs, an MPS daemon or cgroups",
+    why="an MPS daemon of the user of the proof stays on a GPU, and a cgroup may keep GPU memory reserved",
+    fix="slurm-share prove --only cap-under-mps --yes: it first removes what is left",
+)
+def proof(facts: Facts) -> Sequence[CheckVerdict]:
+    if not facts.is_root:
+        return skip("whether one was killed is for root to see")
+    if facts.state.has_left_proof:
+        return warn("a `slurm-share prove` was killed here, and what it started is not removed")
+    return ok("nothing is left; `slurm-share prove` on an idle node shows which promises about GPUs its driver keeps")
+
+
+@check(
     "agent",
     COMPUTE,
     asks="the agent answers, if the site uses it",
@@ -380,6 +395,7 @@ CHECKS = (
     job_folders,
     log,
     hook_helper,
+    proof,
     agent,
     agent_token,
     agent_tls,

@@ -321,6 +321,8 @@ class StateFacts(Struct, frozen=True):
     """True: journald's socket is there."""
     log_free_percent: int | None = None
     """Free space on the log's file system: bytes or files, whichever is less."""
+    has_left_proof: bool = False
+    """True: a `slurm-share prove` was killed, and nobody has removed what it left."""
 
 
 class SeenGpu(Struct, frozen=True):

@@ -18,6 +18,7 @@ from ...core.paths import Paths
 from ...core.records import ProcessIdentity
 from ...core.settings import Settings
 from ...node import processes
+from ...prove import stage
 from ...share import Examination, Health, Host, Ledger, LedgerJob, Plan, ledger_file, registry, user_folder
 from . import programs, system
 from .records import FileFact, LostPath, Mount, StateFacts, UnknownFact
@@ -61,6 +62,7 @@ def read_state(settings: Settings, state_root: str, root: Path = Path("/"), moun
         helper_folder=programs.read_file_fact(names.HELPER_FOLDER, root, mounts),
         helper=read_helper(root),
         helper_did_not_start=_did_not_start(root),
+        has_left_proof=stage.is_left(root / str(stage.FOLDER).lstrip("/")),
     )
 
 
