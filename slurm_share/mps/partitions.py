@@ -8,14 +8,23 @@ programs can change what it has; the caller holds its lock against our own.
 
 from __future__ import annotations
 
-from ..core import names
-from ..core.errors import MpsPartitionError, shown
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from ..core import files, names
+from ..core.errors import MpsPartitionError, StateError, shown
 from ..core.process import Deadline
 from . import control
 from .records import EqualPartitions, GpuChunks, MpsPlace, PartitionTable
 from .rules import partitions as rules
 
 LIST = "lspart"
+KNOWN = "gpu-chunks"
+"""The file in the state folder with the chunks of the GPUs that have been divided since the last boot."""
+_KNOWN_MOST_BYTES = 64 * 1024
 
 
 def ensure(place: MpsPlace, deadline: Deadline) -> EqualPartitions:
@@ -82,3 +91,23 @@ def _not_created(found: int, wanted: int, answer: str) -> str:
     last = answer.strip().rpartition("\n")[2]
     why = f": {shown(last, 200)}" if last else ""
     return f"its daemon created {found} of {wanted} partitions{why}"
+
+
+def read_known(folder: Path) -> tuple[GpuChunks, ...]:
+    """Return the chunks of the GPUs that hooks have divided since the last boot. Another driver may have others, and
+    each start of a daemon reads them anew."""
+    try:
+        text = files.read(folder / KNOWN, _KNOWN_MOST_BYTES)
+        return () if text is None else msgspec.json.decode(text, type=tuple[GpuChunks, ...])
+    except (StateError, msgspec.MsgspecError):
+        return ()
+
+
+def write_known(folder: Path, found: Iterable[GpuChunks]) -> None:
+    """Add GPUs to those of `read_known`. Two hooks that write at the same time may lose one of them until the next
+    start. Raises OSError."""
+    before = read_known(folder)
+    known = {one.gpu: one for one in (*before, *found)}
+    after = tuple(known[gpu] for gpu in sorted(known))
+    if after != before:
+        files.write(folder / KNOWN, msgspec.json.encode(after), finish=lambda fd: os.fchmod(fd, 0o644))

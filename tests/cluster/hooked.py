@@ -12,6 +12,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 from localcluster import Cluster, process
+from localcluster.records import driver_file
 from slurm_share.core.errors import ConfigError
 from slurm_share.share import lua_settings
 
@@ -310,6 +311,7 @@ class Node:
             "usage/*",
             "gpu-jobs",
             "gpu-jobs/.lock",
+            "gpu-chunks",
         )
         others = " ".join(f"! -path ./{path}" for path in known)
         script = f"""{MPS}
@@ -338,6 +340,12 @@ class Node:
             yield
         finally:
             file.unlink()
+
+    @contextlib.contextmanager
+    def driver(self, release: int) -> Iterator[None]:
+        """Give the simulated GPUs the driver of a release while the block runs."""
+        with rewritten(self._simgpu / "driver", driver_file(release)):
+            yield
 
     @contextlib.contextmanager
     def gpu_file(self, gpu: int, line: str | None) -> Iterator[None]:

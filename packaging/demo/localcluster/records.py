@@ -45,6 +45,13 @@ CURRENT, STABLE, *_ = RELEASES
 _SIMULATED_DRIVER = runpy.run_path(str(CHECKOUT / "packaging/demo/simgpu/simdriver.py"))
 DRIVERS: tuple[int, ...] = tuple(_SIMULATED_DRIVER["PROFILES"])
 """Releases of the driver that the simulated GPUs can pretend to have."""
+
+
+def driver_file(release: int, back_end: str = "off") -> str:
+    """Return the content of the file that gives simulated GPUs the driver of a release (simdriver.py)."""
+    return str(_SIMULATED_DRIVER["PROFILES"][release].text(back_end))
+
+
 MEMORY_LIMITS: tuple[str, ...] = _SIMULATED_DRIVER["BACK_ENDS"]
 """How that driver can limit the memory of a cgroup."""
 

@@ -14,7 +14,14 @@ from .base import check as as_check
 def _check(backend: Backend, check: BackendCheck) -> Check:
     def run(facts: Facts) -> Sequence[CheckVerdict]:
         health, gpus = seen(facts.backends), facts.gpus
-        known = BackendFacts(facts.config, facts.state.ledger, gpus.driver, gpus.cuda, has_gpus=bool(gpus.gpus))
+        known = BackendFacts(
+            facts.config,
+            facts.state.ledger,
+            gpus.driver,
+            gpus.cuda,
+            has_gpus=bool(gpus.gpus),
+            gpus=tuple(one.gpu for one in gpus.gpus),
+        )
         return check.run(known, health.get(backend.name, Health()))
 
     return as_check(check.name, COMPUTE, asks=check.asks, why=check.why, fix=check.fix)(run)

@@ -84,7 +84,18 @@ def gpu_and_instances(index: int, simulated: bool) -> Iterator[tuple[Gpu, Any]]:
 def _gpu(handle: Any, index: int, minor: int | None, mig_parent: bool, simulated: bool) -> Gpu:
     uuid, name = uuid_of(pynvml.nvmlDeviceGetUUID(handle)), text_of(pynvml.nvmlDeviceGetName(handle))
     memory = or_none(memory_of, pynvml.nvmlDeviceGetMemoryInfo, handle) or MemoryNow(None)
-    return Gpu(uuid, index, minor, name, memory.total_mib, mig_parent, simulated, is_host_memory=memory.is_host)
+    capability = or_none(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
+    return Gpu(
+        uuid,
+        index,
+        minor,
+        name,
+        memory.total_mib,
+        mig_parent,
+        simulated,
+        is_host_memory=memory.is_host,
+        compute_capability=None if capability is None else (int(capability[0]), int(capability[1])),
+    )
 
 
 class MemoryNow(Struct, frozen=True):

@@ -14,6 +14,7 @@ from msgspec import Struct
 from ...core.paths import Paths
 from ...core.records import ProcessIdentity
 from ...core.settings import Settings
+from ...node.records import Gpu
 from ..records import Limits
 from ..records import PreparedGpu as PreparedGpu
 from ..records import PreparedGpus as PreparedGpus
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ...core.records import Owner
     from ...core.settings import Configuration
     from ...core.verdicts import CheckVerdict, FileFact, UnknownFact
-    from ...node.records import Gpu
     from ..records import Assignment, Ledger, LedgerJob, Slot
 
 UserGpu = tuple[int, str]
@@ -136,6 +136,7 @@ class BackendFacts(Struct, frozen=True):
     cuda: tuple[int, int] | None = None
     """The newest CUDA version that the driver supports; None: unknown."""
     has_gpus: bool = True
+    gpus: tuple[Gpu, ...] = ()
 
 
 class BackendCheck(Struct, frozen=True):

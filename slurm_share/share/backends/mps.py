@@ -115,7 +115,10 @@ class Mps(Backend):
         ]
         used = [place for place in places if place.gpu in in_use]
         unused = [place for place in places if place.gpu not in in_use]
-        return _join(_start(unused, deadline, partitions, gpus, replace=True), _start(used, deadline, partitions, gpus))
+        found = _join(_start(unused, deadline, partitions, replace=True), _start(used, deadline, partitions))
+        if partitions:
+            _remember_chunks(host, found)
+        return found
 
     # ---- Environment ----
 
@@ -271,7 +274,7 @@ def _prepare_own(host: Host, owner: Owner, gpus: Sequence[Gpu], deadline: Deadli
     except OSError:
         pass  # starting the daemon checks the folder and reports what is wrong
     places = _own_places(host, owner, [gpu.uuid for gpu in gpus])
-    prepared = _start(places, deadline, partitions, gpus, replace=True)
+    prepared = _start(places, deadline, partitions, replace=True)
     if places and not prepared.served:
         mp_folders.remove_user(places[0])
     return prepared
@@ -284,9 +287,19 @@ def _own_places(host: Host, owner: Owner, uuids: Iterable[str]) -> list[MpsPlace
     ]
 
 
-def _start(
-    places: Sequence[MpsPlace], deadline: Deadline, partitions: int, gpus: Sequence[Gpu], *, replace: bool = False
-) -> PreparedGpus:
+def _remember_chunks(host: Host, found: PreparedGpus) -> None:
+    """Write down how the driver divides the GPUs, for `slurm-share doctor`."""
+    from ...mps import partitions
+
+    try:
+        partitions.write_known(
+            host.paths.root, [one.partitions.of for one in found.served.values() if one.partitions is not None]
+        )
+    except OSError:
+        pass  # a full disk; nothing depends on it
+
+
+def _start(places: Sequence[MpsPlace], deadline: Deadline, partitions: int, *, replace: bool = False) -> PreparedGpus:
     """Start daemons with so many static partitions, or join them. Where they cannot be had, start or join the daemon
     without any, since a task without a partition cannot use a daemon that has some."""
     from ...core.errors import MpsPartitionError
@@ -300,7 +313,7 @@ def _start(
     divided = [structs.replace(place, partitions=partitions) for place in places]
     outcomes = daemons.start_many(divided, deadline, replace=replace)
     failed = {
-        one.place.gpu: one.why
+        one.place.gpu: one.why.removeprefix(f"MPS in {one.place.pipe}: ")
         for one in outcomes
         if isinstance(one, MpsFailed) and one.kind == MpsPartitionError.__name__
     }

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 
 from msgspec import Struct
 
-from ...core import numbers
-from ...core.settings import DEFAULT
+from ...core import names, numbers
+from ...core.records import ShareRequest
+from ...core.settings import DEFAULT, Settings
 from ...core.verdicts import CheckVerdict, UnknownFact, fail, ok, skip, unsafe, warn
+from ..records import Limits
 from ..rules import mps as rules
+from ..rules import static_partitions
 from ..rules.reconcile import has_job
 from .base import NOT_ASKED, BackendCheck, BackendFacts, Health
 from .mps_health import MpsOnNode
@@ -177,4 +180,37 @@ def mps_version(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict
     return ok(said) if control == driver else warn(said)
 
 
-CHECKS = (mps_program, foreign_mps, mps_daemons, mps_health, mps_driver, mps_version)
+@_check(
+    "mps-static",
+    asks="tasks can have static partitions of the GPUs (sm=static)",
+    why="a job that asks for them is refused where there are none; if the site gives them by default (sm), its tasks"
+    " share the GPU evenly",
+    fix="install driver 590 or newer; GPUs before Ampere, or divided by MIG, have none: choose another sm in"
+    " config.toml for their partitions",
+)
+def mps_static(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict]:
+    if isinstance(known.driver, UnknownFact):
+        return skip("no driver answers")
+    if isinstance(known.config, UnknownFact):
+        return skip("config.toml is not understood")
+    if not known.config.settings.mps_control:
+        return skip("config.toml wants no MPS")
+    offer = Limits("", "", why_no_partitions=rules.why_no_partitions(known.driver))
+    chunks = {one.gpu: one for one in health.chunks}
+    reasons, said = [], []
+    for gpu in known.gpus:
+        why = static_partitions.why_not([gpu], ShareRequest(2, sm="static"), offer, Settings())
+        if why is not None:
+            reasons.append(why)
+        elif gpu.uuid in chunks:
+            said.append(f"GPU {gpu.index}: {static_partitions.describe(chunks[gpu.uuid])}")
+        else:
+            said.append(f"GPU {gpu.index}: possible; its chunks are known after the first such job since the last boot")
+    reasons = list(dict.fromkeys(reasons))
+    settings = (known.config.settings, *known.config.partitions.values())
+    if reasons and any(one.sm == names.SM_STATIC for one in settings):
+        return [verdict for why in reasons for verdict in warn(f"it is a default of config.toml (sm), but {why}")]
+    return ok("; ".join([*said, *reasons]) or "the driver has no GPU")
+
+
+CHECKS = (mps_program, foreign_mps, mps_daemons, mps_health, mps_driver, mps_version, mps_static)

@@ -16,8 +16,9 @@ from ...core.process import Deadline
 from ...core.records import Owner, ProcessIdentity
 from ...core.verdicts import FileFact, UnknownFact
 from ...mps import control as mp_control
+from ...mps import partitions as mp_partitions
 from ...mps import processes
-from ...mps.records import MPS_NAME, MpsHealth, MpsPlace, MpsProcess
+from ...mps.records import MPS_NAME, GpuChunks, MpsHealth, MpsPlace, MpsProcess
 from ...node import processes as node_processes
 from ..records import LedgerJob
 from .base import NOT_ASKED, Daemon, Examination, Health, Host
@@ -43,6 +44,8 @@ class MpsOnNode(Health, frozen=True):
     """MPS daemons that are not ours."""
     control_cuda: tuple[int, int] | None = None
     """The CUDA version of the control program; None: unknown."""
+    chunks: tuple[GpuChunks, ...] = ()
+    """How the driver divides GPUs into static partitions, as far as hooks have seen it."""
 
 
 def read(
@@ -65,6 +68,7 @@ def read(
         server=_server(control, examination),
         foreign=read_foreign(control, f"/{host.paths.root.relative_to(host.root)}", proc_folder),
         control_cuda=read_control_cuda(control, examination.driver) if host.root == Path("/") else None,
+        chunks=mp_partitions.read_known(host.paths.root),
     )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from ...core import names
 from ...core.records import ShareRequest
 from ...core.settings import Settings, parse_sm
-from ...mps.records import EqualPartitions
+from ...mps.records import EqualPartitions, GpuChunks
 from ...node.records import Gpu
 from ..records import Grant, Limits, PreparedGpus
 from . import drivers
@@ -37,7 +37,7 @@ def why_not(gpus: Iterable[Gpu], share: ShareRequest, offer: Limits, settings: S
     if offer.why_no_partitions is not None:
         return f"{OPTION} {offer.why_no_partitions}"
     for gpu in gpus:
-        if gpu.uuid.startswith("MIG-"):
+        if gpu.mig_parent or gpu.uuid.startswith("MIG-"):
             return f"{OPTION} divides whole GPUs, and GPU {gpu.index} is divided by MIG"
         if gpu.compute_capability is None:
             return f"the driver does not tell whether GPU {gpu.index} can have static partitions (compute capability)"
@@ -105,3 +105,15 @@ def _success(grant: Grant, gpus: Sequence[Gpu], sm_count: int, idle: int, total_
 def name_of(found: EqualPartitions | None, turn: int) -> str | None:
     """Return the partition of a GPU's task number `turn`; None: the GPU has none for it."""
     return None if found is None or turn >= len(found.names) else found.names[turn]
+
+
+def describe(chunks: GpuChunks) -> str:
+    """Return how a GPU can be divided: its chunks, and the numbers of tasks that leave the fewest SM idle."""
+    from ...mps.rules import partitions
+
+    full = partitions.full_counts(chunks.total_sms, chunks.total_chunks, chunks.chunk_sms)
+    idle = chunks.total_sms - chunks.total_chunks * chunks.chunk_sms
+    return (
+        f"{chunks.total_chunks} chunks of {chunks.chunk_sms} SM, {idle} of {chunks.total_sms} SM in none; "
+        f"{', '.join(map(str, full))} tasks use all chunks"
+    )

@@ -35,7 +35,7 @@ from slurm_share.doctor.facts.records import (
     UnknownFact,
 )
 from slurm_share.doctor.facts.system import missed
-from slurm_share.mps.records import MpsProcess
+from slurm_share.mps.records import GpuChunks, MpsProcess
 from slurm_share.node.records import Gpu
 from slurm_share.share.backends.base import Daemon
 from slurm_share.share.records import Ledger, ModeBefore
@@ -66,6 +66,7 @@ def daemon(condition, why=""):
 
 
 LIMITS = (GpuLimit("qos normal", "MaxTRESPerUser", 2),)
+AMPERE = (SeenGpu(Gpu(UUID, 0, 0, "A100", 40960, compute_capability=(8, 0))),)
 PARTS = site("shards_per_gpu = 12")
 NO_CONF = {"slurm__live": UNSEEN, "slurm__written": UNSEEN}
 NO_CONTROLLER = {"slurm__live": UnknownFact("no controller answers")}
@@ -488,6 +489,17 @@ ROWS = (
     row("mps-version", "WARN", "is for CUDA 13.0, the driver for CUDA 13.1", gpus__cuda=(13, 1),
         backends__mps__control_cuda=(13, 0)),
     row("mps-version", "SKIP", "does not report", backends__mps__control_cuda=None),
+    row("mps-static", "PASS", "sm=static needs driver 590 or newer, and this node has 550"),
+    row("mps-static", "PASS", "GPU 0: possible; its chunks are known after", gpus__driver="595.71", gpus__gpus=AMPERE),
+    row("mps-static", "PASS", "GPU 0: 15 chunks of 8 SM, 12 of 132 SM in none; 1, 3, 5, 15 tasks use all chunks",
+        gpus__driver="610.43", gpus__gpus=AMPERE, backends__mps__chunks=(GpuChunks(UUID, 15, 8, 132),)),
+    row("mps-static", "PASS", "and GPU 0 (V100) has 7.0", gpus__driver="595.71",
+        gpus__gpus=(SeenGpu(Gpu(UUID, 0, 0, "V100", 16384, compute_capability=(7, 0))),)),
+    row("mps-static", "WARN", "a default of config.toml (sm), but sm=static needs driver 590",
+        config=site('sm = "static"')),
+    row("mps-static", "WARN", "but sm=static divides whole GPUs, and GPU 0 is divided by MIG", gpus__driver="595.71",
+        config=site('sm = "static"'), gpus__gpus=(SeenGpu(Gpu(UUID, 0, 0, "A100", 40960, mig_parent=True)),)),
+    row("mps-static", "SKIP", "no MPS", config=site('mps_control = ""')),
     row("cuda", "WARN", "is 13.1.0, and the driver serves CUDA 12.4", gpus__toolkit="13.1.0"),
     row("cuda", "PASS", "the same major version", gpus__toolkit="12.8.1"),
     row("cuda", "PASS", "is 12.2.0", gpus__toolkit="12.2.0"),

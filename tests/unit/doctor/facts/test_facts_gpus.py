@@ -16,6 +16,7 @@ WELL = {
     "nvmlDeviceGetName": "NVIDIA H200",
     "nvmlDeviceGetMinorNumber": 0,
     "nvmlDeviceGetMigMode": pynvml.NVML_ERROR_NOT_SUPPORTED,
+    "nvmlDeviceGetCudaComputeCapability": [9, 0],
     "nvmlDeviceGetMemoryInfo": SimpleNamespace(total=1 << 37, used=0),
     "nvmlDeviceGetComputeRunningProcesses": [],
     "nvmlDeviceGetGraphicsRunningProcesses": [],
