@@ -190,6 +190,10 @@ def test_a_cgroup_that_is_not_there_is_not_found(driver: Driver) -> None:
     assert driver.set(driver.tree / "gone", 100) == driver.get(driver.tree / "gone") == "NotFound"
 
 
+def test_the_root_of_the_tree_has_no_limits_with_dmem(dmem: Driver) -> None:
+    assert dmem.set(dmem.tree.parent, 100) == dmem.get(dmem.tree.parent) == "NotFound"
+
+
 def test_a_folder_that_is_no_cgroup_of_v2_is_not_supported(driver: Driver, tmp_path: Path) -> None:
     assert driver.set(tmp_path, 100) == driver.get(tmp_path) == "NotSupported"
 

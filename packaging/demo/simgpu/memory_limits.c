@@ -254,10 +254,10 @@ static nvmlReturn_t check_call(nvmlDevice_t device, const void *limits, const ch
 }
 
 /* A kernel with the controller has its files in a cgroup only if the one above has given it on. On a kernel without it
- * the back end is pretended, in every cgroup. */
+ * the back end is pretended in every cgroup but the root, which has neither these files nor that of its type. */
 static bool lacks_controller(int cgroup)
 {
-    return !access(DMEM_CAPACITY, F_OK) && faccessat(cgroup, "dmem.max", F_OK, 0);
+    return faccessat(cgroup, access(DMEM_CAPACITY, F_OK) ? "cgroup.type" : "dmem.max", F_OK, 0);
 }
 
 nvmlReturn_t nvmlDeviceSetMemoryLimits_v1(nvmlDevice_t device, const nvmlSetMemoryLimits_v1_t *limits)

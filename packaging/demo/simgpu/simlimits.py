@@ -37,8 +37,8 @@ class Limit:
 
 
 def own_cgroups() -> tuple[int, ...]:
-    """Return the inode numbers of this process's cgroup of v2 and of those above it, the root left out; empty: it has
-    none, or none that it can see."""
+    """Return the inode numbers of this process's cgroup of v2 and of those above it, the root of all left out; empty: it
+    has none, or none that it can see."""
     with open("/proc/self/cgroup") as file:
         own = next((line[3:].rstrip("\n") for line in file if line.startswith("0::/")), None)
     with open("/proc/self/mounts") as file:
@@ -46,11 +46,12 @@ def own_cgroups() -> tuple[int, ...]:
     if own is None or mounted is None:
         return ()
     path, found = mounted + own.rstrip("/"), []
-    while len(path) > len(mounted) and len(found) < MOST_CGROUPS:
+    while len(path) >= len(mounted) and len(found) < MOST_CGROUPS:
         try:
-            found.append(os.stat(path).st_ino)
+            os.stat(f"{path}/cgroup.type")  # the root of all has none; that of a namespace is no such root
         except OSError:
-            return ()
+            break
+        found.append(os.stat(path).st_ino)
         path = os.path.dirname(path)
     return tuple(found)
 
