@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from simulated_host import Host, without_driver
 
+from slurm_share.share.rules import drivers, mps
+
 pytestmark = without_driver
 
 VERSIONS = """
@@ -47,3 +49,11 @@ def test_new_gpus_keep_the_hosts_driver_unless_another_is_named(host: Host) -> N
 def test_a_driver_that_cannot_be_simulated_is_refused(host: Host, words: tuple[str, str]) -> None:
     refused = host.init("1", *words)
     assert (refused.returncode, words[0] in refused.stderr, host.state.exists()) == (2, True, False), refused.stderr
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_the_simulated_driver_offers_what_ours_expects_of_its_release(host: Host, release: int) -> None:
+    host.init("1", "--driver", str(release))
+    values = dict(line.split("=", 1) for line in (host.state / "driver").read_text().splitlines())
+    assert int(values["mps_clients"]) == mps.clients(values["version"])
+    assert ("memory_limits" in values) == drivers.offers(values["version"], drivers.MEMORY_LIMITS)

@@ -37,8 +37,8 @@ class Limit:
 
 
 def own_cgroups() -> tuple[int, ...]:
-    """Return the inode numbers of this process's cgroup of v2 and of those above it, the root of all left out; empty: it
-    has none, or none that it can see."""
+    """Return the inode numbers of this process's cgroup of v2 and of those above it, the root of all left out;
+    empty: it has none, or none that it can see."""
     with open("/proc/self/cgroup") as file:
         own = next((line[3:].rstrip("\n") for line in file if line.startswith("0::/")), None)
     with open("/proc/self/mounts") as file:
