@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from ..core.errors import SlurmShareError, UsageError, quoted
+from ..core.errors import DriverError, SlurmShareError, UsageError, quoted
 from ..core.settings import Settings
 from ..mps import daemons
 from ..node import processes
 from ..node.gpus import driver as nvml
 from ..node.records import Gpu
-from ..share import methods, node_offer
+from ..share import drivers, methods, node_offer
 from ..slurm import node_name, nodes
 from . import stage as stages
-from .probes import Probes
+from .probes import TASK, Probes
 from .rules import promises
 from .rules.promises import PROMISES, Promise, Verdict
 
@@ -79,6 +79,7 @@ def prove(
         _check_idle(node, gpu)
         cap, free = _cap(gpu)
         stage = stages.Stage(gpu, daemons.owner(account.pw_uid, account.pw_gid), settings.mps_control, cap, free)
+        offer = _with_limits(offer, stage)
         here = {one.name: one.is_here for one in methods.judge(offer)}
         probes = Probes(stage, has_limits=here[methods.HARD], has_mps=here[methods.MPS])
         proof = Proof(
@@ -98,6 +99,20 @@ def prove(
             verdicts.append(_verdict(promise, offer, stage, probes))
             say(verdicts[-1])
     return replace(proof, verdicts=tuple(verdicts))
+
+
+def _with_limits(offer: methods.NodeOffer, stage: stages.Stage) -> methods.NodeOffer:
+    """Find out, by setting one, whether the driver limits the memory of a cgroup here, if its release can."""
+    if not drivers.offers(offer.driver, drivers.MEMORY_LIMITS) or offer.cgroup != 2 or offer.memory_limits == "off":
+        return offer
+    try:
+        try:
+            stage.limit(TASK, stage.cap_mib)
+        finally:
+            stage.reset()
+    except (SlurmShareError, OSError) as error:
+        return replace(offer, no_limits=error.reason if isinstance(error, DriverError) else str(error))
+    return replace(offer, no_limits="")
 
 
 def _verdict(promise: Promise, offer: methods.NodeOffer, stage: stages.Stage, probes: Probes) -> Verdict:

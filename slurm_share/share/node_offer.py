@@ -13,6 +13,7 @@ from .rules import drivers
 from .rules.methods import NodeOffer
 
 CGROUP_ROOT = "/sys/fs/cgroup"
+NOT_SUPPORTED = "Not Supported"
 NO_DRIVER = "NVML Shared Library Not Found"
 
 
@@ -31,7 +32,7 @@ def read_offer(settings: Settings, root: str = CGROUP_ROOT) -> NodeOffer:
         cgroup=2 if is_v2 else 1 if any(Path(root).glob("*/tasks")) else None,
         controllers=cgroup_paths.read_controllers(root) if is_v2 else (),
         mode=settings.mode,
-        memory_limits=getattr(settings, "memory_limits", "auto"),
+        memory_limits=settings.memory_limits,
         mps_protocol=getattr(settings, "mps_protocol", 2),
         simulated_gpus=settings.simulated_gpus,
     )
@@ -39,7 +40,11 @@ def read_offer(settings: Settings, root: str = CGROUP_ROOT) -> NodeOffer:
 
 
 def _with_limits(offer: NodeOffer, root: str) -> NodeOffer:
-    """Ask the driver for the memory limits of this process's own cgroup, if its release has such limits."""
+    """Ask the driver for the memory limits of this process's own cgroup, if its release has such limits.
+
+    "Not Supported" is no proof that it has not: a driver that keeps the books itself (misc) says the same of a cgroup
+    without limits. Only root can find out more, by setting one (prove/proof.py).
+    """
     from msgspec.structs import replace
 
     gpu = next((one for one in offer.gpus if one.problem is None and one.uuid.startswith("GPU-")), None)
@@ -47,8 +52,10 @@ def _with_limits(offer: NodeOffer, root: str) -> NodeOffer:
         return offer
     try:
         nvml.read_memory_limits(gpu.uuid, own_cgroup(root))
-    except (DriverError, OSError) as error:
-        return replace(offer, no_limits=error.reason if isinstance(error, DriverError) else str(error))
+    except DriverError as error:
+        return offer if error.reason == NOT_SUPPORTED else replace(offer, no_limits=error.reason)
+    except OSError as error:
+        return replace(offer, no_limits=str(error))
     return offer
 
 

@@ -1,4 +1,4 @@
-"""A thousand tasks that try to get more GPU memory than their cap: python tests/bench/prove_escapes.py [TASKS] [RELEASE].
+"""A thousand tasks that try to get more memory than their cap: python tests/bench/prove_escapes.py [TASKS] [DRIVER].
 
 Needs root; makes its own local cluster of one node, whose simulated driver is of that release (620 if not given). Each
 round is `slurm-share prove` with the promises about memory; TASKS (1000 if not given) is how many tasks the rounds
