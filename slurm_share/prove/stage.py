@@ -28,6 +28,8 @@ from ..node.records import Gpu
 
 FOLDER = Path("/run/slurm-share.prove")
 LOCK = "lock"
+GROUPS = "prove-"
+"""How the names of the cgroups of probes begin."""
 CGROUP_ROOT = "/sys/fs/cgroup"
 PROGRAM = Path(__file__).with_name("cuda_program.py")
 SIMULATED_PROGRAM = "simgpu-task"
@@ -107,7 +109,6 @@ class Stage:
         self._clients: list[Client] = []
         self._number = 0
         self._daemon: MpsStarted | None = None
-        self._limited: set[str] = set()
 
     # ---- MPS ----
 
@@ -170,14 +171,13 @@ class Stage:
         cgroups.make(owned, Deadline.after(5.0))
         folder = self._folder(group)
         _enable_dmem(folder)
-        self._limited.add(folder)
         nvml.set_memory_limits(self.gpu.uuid, folder, soft_mib * MIB, hard_mib * MIB)
         read = nvml.read_memory_limits(self.gpu.uuid, folder)
         if read is None or read[1] != hard_mib * MIB:
             raise DriverError("memory limits", f"set to {hard_mib} MiB, and read back as {read}")
 
     def _group(self, name: str) -> DaemonGroup:
-        return DaemonGroup(CGROUP_ROOT, self.owner.uid, f"prove-{name}")
+        return DaemonGroup(CGROUP_ROOT, self.owner.uid, f"{GROUPS}{name}")
 
     def _folder(self, name: str) -> str:
         return cgroup_paths.folders(self._group(name))[0][1]
@@ -190,10 +190,6 @@ class Stage:
         if self._daemon is not None:
             place, self._daemon = self._daemon.place, None
             daemons.stop(place, Deadline.after(STOP_S))
-        for folder in self._limited:
-            with contextlib.suppress(DriverError):
-                nvml.set_memory_limits(self.gpu.uuid, folder, 0, nvml.NO_LIMIT)
-        self._limited.clear()
         _end_groups({self.owner.uid})
 
 
@@ -207,9 +203,20 @@ def _enable_dmem(folder: str) -> None:
 
 
 def _end_groups(uids: Collection[int] | None = None) -> None:
-    for group in cgroup_paths.read_groups(CGROUP_ROOT):
-        if group.name.startswith("prove-") and (uids is None or group.uid in uids):
-            cgroups.end(group, Deadline.after(5.0))
+    """End and remove the cgroups of probes, of these users or of all. Their limits go first: what a soft limit
+    guarantees would stay reserved above a cgroup that is gone."""
+    groups = [one for one in cgroup_paths.read_groups(CGROUP_ROOT) if one.name.startswith(GROUPS)]
+    wanted = [one for one in groups if uids is None or one.uid in uids]
+    uuids: list[str] = []
+    if wanted:
+        with contextlib.suppress(DriverError):
+            uuids = [gpu.uuid for gpu in nvml.read_driver().gpus if gpu.problem is None]
+    for group in wanted:
+        for _, folder in cgroup_paths.folders(group):
+            for uuid in uuids:
+                with contextlib.suppress(DriverError):
+                    nvml.set_memory_limits(uuid, folder, 0, nvml.NO_LIMIT)
+        cgroups.end(group, Deadline.after(5.0))
 
 
 @contextlib.contextmanager

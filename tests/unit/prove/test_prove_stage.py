@@ -11,6 +11,7 @@ import pytest
 
 from slurm_share.core.errors import StateError
 from slurm_share.prove import stage
+from slurm_share.testing import FakeNvml
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="NOT TESTED: only root may start programs as a user")
 
@@ -59,3 +60,22 @@ def test_the_program_says_that_there_is_no_cuda_and_ends():
     assert done.returncode == 1
     if "libcuda" in done.stdout:
         assert '"error": "libcuda.so.1: ' in done.stdout
+
+
+def test_limits_are_taken_from_a_cgroup_before_it_is_removed(folder, tmp_path, monkeypatch):
+    group = tmp_path / "cgroup/slurm-share/uid_61001/prove-task"
+    group.mkdir(parents=True)
+    (tmp_path / "cgroup/cgroup.controllers").touch()
+    other = group.with_name("5131194a-9e2f6f")
+    other.mkdir()
+    calls = []
+    monkeypatch.setattr(stage.nvml, "read_driver", lambda: FakeNvml().gpu().read_driver())
+    monkeypatch.setattr(
+        stage.nvml,
+        "set_memory_limits",
+        lambda _uuid, place, soft, hard: calls.append((place, soft, hard, group.exists())),
+    )
+    stage.clean("/mps")
+    assert calls == [(str(group), 0, stage.nvml.NO_LIMIT, True)]
+    assert not group.exists()
+    assert other.exists()
