@@ -263,7 +263,9 @@ static int take_gpu(struct reader *reader, uint32_t number, struct ss_gpu *gpu)
 	*end = '\0';
 	if (read_fields(reader, rest, fields, FIELDS) != 0 || field_number(reader, &fields[INDEX], MOST_NUMBER, &index) != 0)
 		return -1;
-	uint32_t minor = index;
+	/* A MIG instance has its card's index and no device file of its own. */
+	bool is_instance = strncmp(fields[UUID].value, "MIG-", 4) == 0;
+	uint32_t minor = is_instance ? MOST_MINOR + 1 : index;
 	if (field_number(reader, &fields[MINOR], MOST_NUMBER, &minor) != 0 ||
 	    field_number(reader, &fields[MEMORY_MIB], MOST_NUMBER, &memory_mib) != 0)
 		return -1;

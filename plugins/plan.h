@@ -19,7 +19,7 @@ struct ss_assignment {
 
 struct ss_gpu {
 	const char *uuid;
-	int minor; /* the N of its /dev/nvidiaN; -1: not known */
+	int minor; /* the N of its /dev/nvidiaN; -1: not known, or a MIG instance */
 };
 
 struct ss_slot {

@@ -20,7 +20,7 @@ def parse_gpus(text: str) -> tuple[tuple[str, int], ...]:
                 f"-g {shown(text)}: write 1 GPU or more, or leave -g away: without a triple a job then has no GPU, and "
                 "with one whole nodes with all that they have"
             )
-        match = re.fullmatch(r"(?:gpu:)?(?:([A-Za-z][\w.+-]*):)?([1-9][0-9]{0,3})", request, re.ASCII)
+        match = re.fullmatch(r"(?:gpu:)?(?:([A-Za-z][\w.+-]*|[1-9]g\.[\w.+-]+):)?([1-9][0-9]{0,3})", request, re.ASCII)
         if match is None or match[1] == "gpu":
             raise UsageError(f"-g {shown(text)}: {shown(request)!r} is not TYPE:COUNT or COUNT, such as volta:2 or 2")
         found.append((match[1] or "", int(match[2])))

@@ -78,7 +78,8 @@ def as_c_prints(plan: plan_text.Contents) -> str:
     lines += [f"note {note}" for note in plan.notes]
     for slot in plan.slots:
         minor = slot.gpu.index if slot.gpu.minor is None else slot.gpu.minor
-        minor = minor if minor <= 255 else -1
+        if minor > 255 or (slot.gpu.minor is None and slot.gpu.uuid.startswith("MIG-")):
+            minor = -1
         where = f"on {slot.gpu.uuid} minor {minor} MPS {slot.mps_directory or 'none'}"
         lines.append(f"slot {slot.number} part {slot.part} of {len(plan.slots)} {where}")
         if slot.memory_cap_mib or slot.memory_least_mib:

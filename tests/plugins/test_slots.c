@@ -143,6 +143,20 @@ static void slurms_words_for_gpus_are_understood(void)
 	ss_plan_free(plan);
 }
 
+static void a_mig_instance_has_no_number_of_its_own(void)
+{
+	struct ss_plan *plan = plan_of("gpu 0 uuid=MIG-b index=0 name=B\ngpu 1 uuid=MIG-a index=0 name=A\n" LINE("0", "0") LINE("1", "1")
+				       LINE("2", "0") LINE("3", "1"));
+	static struct ss_slots slots;
+	bool listed[SS_PLAN_MAX_SLOTS];
+
+	ss_slots_of_plan(plan, &slots);
+	CHECK("not its card's", ss_slots_minor(plan, &slots, 0) == -1 && ss_slots_minor(plan, &slots, 1) == -1);
+	CHECK("no number names it", ss_slots_listed(plan, &slots, "0,1", listed) == 0);
+	CHECK("its UUID does", ss_slots_listed(plan, &slots, "MIG-a", listed) == 1 && !listed[0] && listed[1]);
+	ss_plan_free(plan);
+}
+
 static void gpus_that_do_not_answer_are_counted(void)
 {
 	struct ss_plan plan = { 0 };
@@ -200,6 +214,7 @@ int main(void)
 	the_emptiest_gpu_comes_first();
 	any_table_gives_each_free_slot_once();
 	slurms_words_for_gpus_are_understood();
+	a_mig_instance_has_no_number_of_its_own();
 	gpus_that_do_not_answer_are_counted();
 	a_holding_is_read_as_it_is_written();
 	any_other_text_holds_nothing();

@@ -80,6 +80,8 @@ def test_other_words_are_refused(words: list[str]) -> None:
         ("gpu:volta:1", (("volta", 1),), "gpu:volta:1"),
         ("gpu:2", (("", 2),), "gpu:2"),
         ("volta:1,a100:2", (("volta", 1), ("a100", 2)), "gpu:volta:1,gpu:a100:2"),
+        ("1g.10gb:2,3g.40gb:1", (("1g.10gb", 2), ("3g.40gb", 1)), "gpu:1g.10gb:2,gpu:3g.40gb:1"),
+        ("gpu:1g.10gb+me:1", (("1g.10gb+me", 1),), "gpu:1g.10gb+me:1"),
     ],
 )
 def test_gpus_are_written_as_type_and_count(text: str, gpus: tuple[tuple[str, int], ...], slurm: str) -> None:
