@@ -96,16 +96,26 @@ class PackEnvironments:
             slot = replace(
                 slot, backend=BACKEND_TIME_SLICING, mps_directory=None, sm_percent=None, variables=(),
                 memory_cap_mib=None, memory_ratio=None, memory_least_mib=None, partition=None, sm_count=None,
+                is_cap_of_driver=False,
             )  # fmt: skip
             return slot, (Assignment(names.ENV_VISIBLE_DEVICES, ",".join(task.gpus)),)
         # The memory ratio for frameworks follows from the booked memory, or from the most of a task with a range.
         booked = None if task.is_alone or not task.start_mib else max(task.start_mib, packing.most_of(task.ask) or 0)
         percent = slot.sm_percent if task.sm_percent is None else task.sm_percent
         ratio = limits.memory_ratio(slot.gpu, booked)
-        caps = replace(slot, memory_cap_mib=task.cap_mib, memory_least_mib=task.least_mib, memory_ratio=ratio)
+        cap_mib, has_limit = task.cap_mib, slot.is_cap_of_driver and task.cap_mib is not None
+        if cap_mib is not None and has_limit:
+            cap_mib *= max(task.estimate.processes, 1)  # the driver counts all processes of its cgroup together
+        caps = replace(
+            slot,
+            memory_cap_mib=cap_mib,
+            memory_least_mib=task.least_mib,
+            memory_ratio=ratio,
+            is_cap_of_driver=has_limit,
+        )
         # The daemon of a GPU with static partitions serves no task without one, and applies no percentage.
         percent = percent if task.partition is None else None
-        return replace(caps, sm_percent=percent, partition=task.partition), ()
+        return replace(caps, memory_ratio=ratio, sm_percent=percent, partition=task.partition), ()
 
     def _is_without_mps(self, task: Attempt) -> bool:
         """Return whether a task runs without MPS on a GPU that has an MPS daemon. A task that has a GPU alone does so,

@@ -38,6 +38,7 @@ OUTCOMES: Mapping[EndKind, Outcome] = {
     "not started": "not started",
     "saved": "saved",
     "unfinished": "unfinished",
+    "above guarantee": "disturbed",
 }
 """How an attempt ended (`packing.EndKind`) -> its outcome in results."""
 

@@ -1,10 +1,13 @@
 """The sentences about tasks that ran out of memory of the host or of a GPU."""
 
+from typing import get_args
+
 import pytest
 
 from slurm_share.node.records import MemoryLimit
-from slurm_share.packing import Budget
+from slurm_share.packing import Budget, EndKind
 from slurm_share.triples.rules.outcomes import (
+    OUTCOMES,
     MemoryFailure,
     gpu_memory_advice,
     gpu_memory_text,
@@ -15,6 +18,10 @@ from slurm_share.triples.rules.outcomes import (
 GPU = Budget(3323, 79769, 24, is_whole=True)
 """24 slots of 80 GiB: [1,48] on two of them."""
 JOB, NODE = MemoryLimit(1000), MemoryLimit(2000, is_machine=True)
+
+
+def test_every_way_in_which_an_attempt_ends_has_an_outcome():
+    assert OUTCOMES.keys() == set(get_args(EndKind))
 
 
 @pytest.mark.parametrize(
