@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from simulated_host import without_driver
-from test_mps_contract import HOME, Mps, Program, mps, stand_in  # noqa: F401  (a fixture)
+from test_mps_contract import HOME, NOBODY, Mps, Program, mps, root_only, stand_in  # noqa: F401  (a fixture)
 from test_mps_contract_static import TOO_MANY, add, rows_of, static  # noqa: F401  (a fixture)
 
 pytestmark = without_driver
@@ -111,6 +111,23 @@ def test_chunks_follow_the_compute_capability(static: Mps, chunks: int, sms: int
         assert rows_of(static.answer("lspart"))[0][0][3] == chunks * sms
     else:
         assert static.answer(f"sm_partition add {static.gpu()} 1").startswith("Failed to fulfill")
+
+
+def test_a_mig_instance_is_not_divided(mps: Mps) -> None:  # noqa: F811
+    with (state_of(mps) / "gpu0").open("a") as file:
+        file.write("mig=1\nmig0=1 0 1024 1g.10gb MIG-5131aaaa-0000-4000-8000-000000000000\n")
+    assert mps.run("-d", "-S")[0] == 0
+    answer = mps.answer("sm_partition add MIG-5131aaaa 1")
+    assert answer.startswith("Failed to fulfill")
+    assert rows_of(mps.answer("lspart"))[1] == {}
+
+
+@root_only
+def test_another_user_changes_no_partitions(static: Mps) -> None:  # noqa: F811
+    code, said, _ = static.say(f"sm_partition add {static.gpu()} 1", uid=NOBODY)
+    assert code == 0
+    assert said.startswith(f"Insufficient privileges for UID {NOBODY}")
+    assert rows_of(static.answer("lspart"))[1] == {}
 
 
 @pytest.mark.parametrize(("choice", "code"), [("ignore", 0), ("error", 1)])

@@ -1,8 +1,12 @@
 """Questions about MPS that only a GPU can answer; writes tests/gpu/results/mps_questions-<driver>.json.
 
-    PYTHONPATH=. python3 tests/gpu/mps_questions.py [QUESTION ...]
+    PYTHONPATH=. python3 tests/gpu/mps_questions.py [--out FOLDER] [--simulated RELEASE] [QUESTION ...]
 
-as root, on a machine with a GPU, by a Python that has PyTorch, nvidia-ml-py and msgspec.
+as root, on a machine with a GPU, by a Python that has PyTorch, nvidia-ml-py and msgspec. Those about static partitions,
+protocol 3 and what is newer are in newest_mps_questions.py; this command asks both.
+
+--simulated puts them to simulated GPUs with that release of the driver, which shows that they can be asked. The file
+then says that they are simulated and the answers no measurements.
 
 Needs no pytest. Every question is a function; one that fails says so in its row and keeps nobody else from asking.
 Compute mode, clocks and MIG are never touched, nothing is reset, and every process ended here was started here.
@@ -10,6 +14,7 @@ Compute mode, clocks and MIG are never touched, nothing is reset, and every proc
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import importlib.util
 import json
@@ -74,6 +79,21 @@ except BaseException as error:
 os._exit(0)
 """
 
+FAULT = """
+import sys, torch
+x = torch.zeros(16, device="cuda"); torch.cuda.synchronize(); print("ready", flush=True); sys.stdin.readline()
+i = torch.full((1 << 20,), 1 << 40, dtype=torch.int64, device="cuda")
+try:
+    x.index_select(0, i); torch.cuda.synchronize()
+except BaseException as error:
+    print(str(error)[:300], file=sys.stderr); sys.exit(1)
+"""
+
+PROGRAMS = {"client": CLIENT, "fault": FAULT}
+"""Kind of client -> its code. simulated_client.py does the same on a simulated GPU."""
+SIMULATED_CLIENT = Path(__file__).resolve().parent / "simulated_client.py"
+SIMULATOR = Path(__file__).resolve().parents[2] / "packaging" / "demo" / "simgpu"
+
 Facts = dict[str, Any]
 
 
@@ -88,14 +108,26 @@ class Lab:
     home: Path
     children: list[subprocess.Popen[str]] = field(default_factory=list)
     places: list[MpsPlace] = field(default_factory=list)
+    is_simulated: bool = False
+    results: Path = RESULTS
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables that daemons and clients get beside their own."""
+        return {key: os.environ[key] for key in ("LD_LIBRARY_PATH", "SIMGPU_STATE") if key in os.environ}
+
+    def argv(self, kind: str) -> list[str]:
+        """Return the start of a client's command line."""
+        if self.is_simulated:
+            return ["/usr/bin/python3", str(SIMULATED_CLIENT), kind]  # which every user may run
+        return [sys.executable, "-c", PROGRAMS[kind]]
 
     @property
     def major(self) -> int:
         return int(self.driver.partition(".")[0])
 
     def place(self, name: str, owner: Owner = OWNER) -> MpsPlace:
-        environment = tuple((key, os.environ[key]) for key in ("LD_LIBRARY_PATH",) if key in os.environ)
-        found = MpsPlace(self.program, str(self.home / name / "p"), self.gpu, owner, environment)
+        found = MpsPlace(self.program, str(self.home / name / "p"), self.gpu, owner, tuple(self.environ.items()))
         self.places.append(found)
         return found
 
@@ -105,12 +137,12 @@ class Lab:
         """Start a PyTorch program as the place's owner (root without a place); it may fail before its first line."""
         own = {"CUDA_VISIBLE_DEVICES": self.gpu, "CUDA_MPS_PIPE_DIRECTORY": str(self.home / "no-mps")}
         base = own if place is None else control.environment(place)
-        argv = [sys.executable, "-c", CLIENT, str(mib), str(seconds), str(kernel_s)]
+        argv = [*self.argv("client"), str(mib), str(seconds), str(kernel_s)]
         return self.start(argv, None if place is None else place.owner, {**base, **environ})
 
     def start(self, argv: list[str], owner: Owner | None, environ: Mapping[str, str]) -> subprocess.Popen[str]:
         """Start a program as that user (None: root), to be ended with the lab."""
-        kept = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH") if key in os.environ}
+        kept = {key: os.environ[key] for key in ("PATH", "PYTHONPATH") if key in os.environ} | self.environ
         child = subprocess.Popen(
             argv, env={**kept, "HOME": "/tmp", **environ}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True, cwd="/", **({} if owner is None else as_user(owner)),
@@ -468,7 +500,7 @@ def private_shared_memory(lab: Lab) -> Facts:
     with daemon(lab, "a", Owner(0, 0)) as started:
         environ = {**os.environ, **control.environment(started.place), "PATH": os.environ.get("PATH", "/usr/bin")}
         script = 'mount -t tmpfs none /dev/shm && exec "$@"'
-        command = ["unshare", "-m", "sh", "-c", script, "sh", sys.executable, "-c", CLIENT, "64", "0.1", "0"]
+        command = ["unshare", "-m", "sh", "-c", script, "sh", *lab.argv("client"), "64", "0.1", "0"]
         child = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         lab.children.append(child)
         return facts_of(child)
@@ -500,20 +532,11 @@ def newer_options(lab: Lab) -> Facts:
 
 def a_fault_of_one_client(lab: Lab) -> Facts:
     """Return an illegal access by one: the neighbour, the server's states, when it takes clients again."""
-    code = """
-import sys, torch
-x = torch.zeros(16, device="cuda"); torch.cuda.synchronize(); print("ready", flush=True); sys.stdin.readline()
-i = torch.full((1 << 20,), 1 << 40, dtype=torch.int64, device="cuda")
-try:
-    x.index_select(0, i); torch.cuda.synchronize()
-except BaseException as error:
-    print(str(error)[:300], file=sys.stderr); sys.exit(1)
-"""
     with daemon(lab, "a") as started:
         place = started.place
         neighbour = lab.client(place, seconds=20)
         facts_of(neighbour)
-        bad = lab.start([sys.executable, "-c", code], place.owner, control.environment(place))
+        bad = lab.start(lab.argv("fault"), place.owner, control.environment(place))
         if not first_line(bad):
             return {"culprit": ending(bad)}
         assert bad.stdin is not None
@@ -583,7 +606,7 @@ def a_daemon_that_cannot_be_traced(lab: Lab) -> Facts:
         )
         pids = [str(one.identity.pid) for one in found]
         seen = subprocess.run(
-            [sys.executable, "-c", look, *pids], capture_output=True, text=True, check=False, **as_user(place.owner)
+            ["/usr/bin/python3", "-c", look, *pids], capture_output=True, text=True, check=False, **as_user(place.owner)
         )
         return {
             "clients": answers, "ends": ends, "capabilities": capabilities, "seen_by_user": seen.stdout.splitlines(),
@@ -599,24 +622,46 @@ QUESTIONS: tuple[Callable[[Lab], Facts], ...] = (
 )  # fmt: skip
 
 
-def open_lab() -> Lab | str:
-    """Return the lab, or why there is none."""
+def open_lab(simulated: str = "", results: Path = RESULTS) -> Lab | str:
+    """Return the lab, or why there is none. simulated: the release of a driver whose GPUs to simulate."""
+    if simulated:
+        return _open_simulated(simulated, results)
     program = os.environ.get("MPS_CONTROL") or shutil.which("nvidia-cuda-mps-control")
     if not Path("/proc/driver/nvidia/version").exists() or program is None:
         return "no NVIDIA driver, or no nvidia-cuda-mps-control (MPS_CONTROL names one)"
     missing = [name for name in ("pynvml", "torch") if importlib.util.find_spec(name) is None]
     if missing or os.geteuid() != 0:
         return f"needs root and the Python modules pynvml and torch; missing: {missing or 'root'}"
+    driver, uuid, name = _first_gpu()
+    home = Path(tempfile.mkdtemp(prefix="q", dir="/tmp"))
+    home.chmod(0o755)
+    return Lab(program, driver, uuid, name, home, results=results)
+
+
+def _open_simulated(release: str, results: Path) -> Lab | str:
+    """Return the lab of a simulated GPU. The library stands in for NVML under LD_LIBRARY_PATH, which holds for programs
+    that start with it (`main`)."""
+    if os.geteuid() != 0 or "SIMGPU_STATE" not in os.environ:
+        return "simulated GPUs need root, and start by --simulated"
+    home = Path(tempfile.mkdtemp(prefix="q", dir="/tmp"))
+    home.chmod(0o755)
+    subprocess.run([SIMULATOR / "simgpu-init", "1", "--replace", "--driver", release], check=True)
+    driver, uuid, name = _first_gpu()
+    program = str(SIMULATOR / "nvidia-cuda-mps-control")
+    return Lab(program, driver, uuid, name, home, is_simulated=True, results=results)
+
+
+def _first_gpu() -> tuple[str, str, str]:
+    """Return the driver's version, and UUID and name of the first GPU."""
     import pynvml
 
     pynvml.nvmlInit()
-    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
-    driver, uuid = pynvml.nvmlSystemGetDriverVersion(), pynvml.nvmlDeviceGetUUID(handle)
-    name = pynvml.nvmlDeviceGetName(handle)
-    pynvml.nvmlShutdown()
-    home = Path(tempfile.mkdtemp(prefix="q", dir="/tmp"))
-    home.chmod(0o755)
-    return Lab(program, driver, uuid, name, home)
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+        version, uuid = pynvml.nvmlSystemGetDriverVersion(), pynvml.nvmlDeviceGetUUID(handle)
+        return version, uuid, pynvml.nvmlDeviceGetName(handle)
+    finally:
+        pynvml.nvmlShutdown()
 
 
 def head_of(lab: Lab, name: str) -> Facts:
@@ -627,13 +672,13 @@ def head_of(lab: Lab, name: str) -> Facts:
         "machine": f"{platform.machine()}, {os.cpu_count()} CPUs, Linux {platform.release()}",
         "gpu": lab.gpu_name,
         "driver": lab.driver,
-    }
+    } | ({"simulated": "these GPUs are simulated: the answers are no measurements"} if lab.is_simulated else {})
 
 
 def ask_all(lab: Lab, questions: tuple[Callable[[Lab], Facts], ...] = QUESTIONS, name: str = "mps_questions") -> Path:
     """Answer every question, each in its own folder; write the answers to the file after each."""
-    RESULTS.mkdir(exist_ok=True)
-    file = RESULTS / f"{name}-{lab.driver}.json"
+    lab.results.mkdir(exist_ok=True, parents=True)
+    file = lab.results / f"{name}-{lab.driver}.json"
     rows: list[Facts] = []
     head = head_of(lab, name)
     try:
@@ -647,7 +692,8 @@ def ask_all(lab: Lab, questions: tuple[Callable[[Lab], Facts], ...] = QUESTIONS,
             row["s"] = round(time.monotonic() - began, 1)
             rows.append(row)
             file.write_text(json.dumps({**head, "rows": rows}, indent=1, default=str) + "\n")
-            print(f"{question.__name__}: {'failed' if 'failed' in row else 'answered'} in {row['s']} s", flush=True)
+            how = "failed" if "failed" in row else "answered"
+            print(f"{question.__name__}: {how} in {row['s']} s{' (simulated)' * lab.is_simulated}", flush=True)
     finally:
         lab.close()
     if "OUT" in os.environ:
@@ -655,15 +701,42 @@ def ask_all(lab: Lab, questions: tuple[Callable[[Lab], Facts], ...] = QUESTIONS,
     return file
 
 
-def main() -> int:
-    lab = open_lab()
+def main(argv: list[str]) -> int:
+    import newest_mps_questions
+
+    parser = argparse.ArgumentParser(description="Ask questions about MPS that only a GPU can answer.")
+    parser.add_argument(
+        "--simulated", default="", metavar="RELEASE", help="ask simulated GPUs with this driver instead"
+    )
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help="where to write the answers")
+    parser.add_argument("questions", nargs="*", metavar="QUESTION", help="names of questions; none: all")
+    arguments = parser.parse_args(argv)
+    everything = (*QUESTIONS, *newest_mps_questions.QUESTIONS)
+    if wrong := set(arguments.questions) - {one.__name__ for one in everything}:
+        parser.error(f"no such question: {', '.join(sorted(wrong))}")
+    if arguments.simulated and "SIMGPU_STATE" not in os.environ:
+        return _again_with_simulated_driver(argv)
+    lab = open_lab(arguments.simulated, arguments.out)
     if isinstance(lab, str):
         print(f"mps_questions: {lab}", file=sys.stderr)
         return 1
-    chosen = tuple(one for one in QUESTIONS if len(sys.argv) < 2 or one.__name__ in sys.argv[1:])
+    chosen = tuple(one for one in everything if not arguments.questions or one.__name__ in arguments.questions)
     print(ask_all(lab, chosen))
     return 0
 
 
+def _again_with_simulated_driver(argv: list[str]) -> int:
+    """Run this command again, where libnvidia-ml is the simulated one."""
+    with tempfile.TemporaryDirectory(prefix="q", dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        subprocess.run(["make", "-s", "-C", SIMULATOR, f"BUILD={folder}/lib"], check=True)
+        environ = {**os.environ, "SIMGPU_STATE": f"{folder}/state", "LD_LIBRARY_PATH": f"{folder}/lib"}
+        return subprocess.run([sys.executable, __file__, *argv], env=environ, check=False).returncode
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    # As a module of its own name, so that the newest questions and this command share one.
+    sys.path.insert(0, str(Path(__file__).resolve().parent))
+    import mps_questions
+
+    sys.exit(mps_questions.main(sys.argv[1:]))

@@ -47,9 +47,11 @@ def chunk_size(gpu: Gpu, protocol: int = 2) -> int:
 
 
 def total_chunks(gpu: Gpu, protocol: int = 2) -> int:
-    """Return how many chunks a GPU has. An H200 has 15 of 8 and not 16, an RTX PRO 6000 22 and not 23: from Hopper on
-    some multiprocessors fill no chunk."""
-    if gpu.capability < LEAST_CAPABILITY:
+    """Return how many chunks a GPU has; 0: it is too old to be divided, or a MIG instance.
+
+    An H200 has 15 of 8 and not 16, an RTX PRO 6000 22 and not 23: from Hopper on some multiprocessors fill no chunk.
+    """
+    if gpu.capability < LEAST_CAPABILITY or gpu.instance is not None:
         return 0
     if gpu.chunks is not None:
         return gpu.chunks
@@ -158,7 +160,7 @@ class Partitions:
     def _add(self, gpu: Gpu, text: str) -> str:
         if not (text.isascii() and text.isdigit() and int(text[:9]) > 0):
             return USAGE
-        if gpu.capability < LEAST_CAPABILITY:
+        if not total_chunks(gpu, self.protocol):
             return NOT_SUPPORTED.format(chunks=text)
         made = self.make(gpu, int(text[:9]))
         return TOO_MANY.format(chunks=text) if made is None else CREATED.format(name=made.name)

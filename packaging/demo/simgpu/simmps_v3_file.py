@@ -43,6 +43,9 @@ def read(options: Options, pipe: str) -> None:
     program prints."""
     options.config = {} if options.file is None else _load(options.file)
     servers = options.config.get("servers", {})
+    for name, one in servers.items():
+        if os.getuid() not in (0, one.get("uid", os.getuid())):
+            raise ValueError(f"Insufficient privileges for UID {os.getuid()} to start server '{name}'")
     paths = [pipe, *(f"{pipe}/{name}/{space}" for name, one in servers.items() for space in one.get("namespaces", {}))]
     if any(is_too_long(path) for path in paths):
         raise ValueError(TOO_LONG)
