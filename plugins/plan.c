@@ -281,13 +281,13 @@ static int take_slot(struct reader *reader, uint32_t number, const struct ss_pla
 		     struct ss_assignment **free_assignment)
 {
 	enum { GPU, PART, BACKEND, MEMORY_CAP_MIB, MEMORY_RATIO, SM_PERCENT, MPS_DIRECTORY, ON_GPU, MEMORY_LEAST_MIB, PARTITION,
-	       SM_COUNT, CAP_BY, VARIABLES, FIELDS };
+	       SM_COUNT, CAP_BY, MPS_NAMESPACE, VARIABLES, FIELDS };
 	struct field fields[FIELDS] = {
 		{ "gpu", true, NULL },		   { "part", true, NULL },	   { "backend", true, NULL },
 		{ "memory_cap_mib", false, NULL }, { "memory_ratio", false, NULL }, { "sm_percent", false, NULL },
 		{ "mps_directory", false, NULL },  { "on_gpu", false, NULL },	    { "memory_least_mib", false, NULL },
 		{ "partition", false, NULL },	   { "sm_count", false, NULL },	    { "cap_by", false, NULL },
-		{ "backend_variables", false, NULL },
+		{ "mps_namespace", false, NULL },  { "backend_variables", false, NULL },
 	};
 	uint32_t on_gpu = 0, sm_count = 0, variables = 0;
 	char *rest = take_numbered(reader, "slot", number);
@@ -307,6 +307,8 @@ static int take_slot(struct reader *reader, uint32_t number, const struct ss_pla
 	slot->mps_directory = fields[MPS_DIRECTORY].value;
 	if (slot->mps_directory != NULL && slot->mps_directory[0] != '/')
 		return wrong(reader, "'mps_directory' is an absolute path");
+	if (fields[MPS_NAMESPACE].value != NULL && (fields[MPS_NAMESPACE].value[0] == '/' || slot->mps_directory == NULL))
+		return wrong(reader, "'mps_namespace' is a path below 'mps_directory'");
 	if (fields[MEMORY_LEAST_MIB].value != NULL &&
 	    (fields[MEMORY_CAP_MIB].value == NULL || slot->memory_least_mib > slot->memory_cap_mib))
 		return wrong(reader, "'memory_least_mib' is at most 'memory_cap_mib'");

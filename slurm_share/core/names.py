@@ -44,7 +44,8 @@ launcher carry it out. It is text, so that C can read it without a library and a
   `memory_ratio` (the cap as a part of the whole GPU), `sm_percent`, `mps_directory` (its daemon, which is checked
   before a task starts), `on_gpu` (the job has a part of a GPU: which one), `memory_least_mib` (the part of the cap that
   the task is sure of), `partition` and `sm_count` (its static partition, as CUDA_MPS_SM_PARTITION names it, and the
-  multiprocessors of that), `cap_by=driver` (the driver enforces the cap on the task's cgroup) and `backend_variables`.
+  multiprocessors of that), `cap_by=driver` (the driver enforces the cap on the task's cgroup), `mps_namespace` (its own
+  part of the daemon, a path below `mps_directory`) and `backend_variables`.
   A field that is not listed here, or is there twice, is an error.
 * `part=I/P`: the task runs on the I-th of P equal parts of the job's cores on this node. Only the step knows which
   cores those are (ConstrainCores, --exact, -c), so the plugin divides them.
@@ -287,6 +288,8 @@ MEM_LIMIT_NONE = "none"
 ENV_SIMULATED = "SLURM_SHARE_SIMULATED"
 """1 where the GPU is simulated; absent otherwise."""
 ENV_MPS_PIPE = "CUDA_MPS_PIPE_DIRECTORY"
+ENV_MPS_PROTOCOL = "CUDA_MPS_PROTOCOL_VERSION"
+"""The protocol in which a task's own calls of nvidia-cuda-mps-control speak to its daemon."""
 ENV_MPS_PARTITION = "CUDA_MPS_SM_PARTITION"
 """A static partition of one daemon, which no other daemon has. A user's own is taken out of slots."""
 ENV_SMS = "SLURM_SHARE_SMS"

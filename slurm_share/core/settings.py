@@ -116,6 +116,11 @@ class Settings(Struct, frozen=True):
     """True: refuse a share with MPS on a node without that program. False: run it without MPS. The third such refusal
     in ten minutes drains the node."""
 
+    mps_protocol: Literal[2, 3] = 2
+    """Protocol of the MPS daemons of Prolog and Epilog. 3 needs driver 615 or newer: each task then has a namespace of
+    its own, with caps that its environment cannot raise. Nodes with older drivers, and shares with `sm=static`, use
+    2."""
+
     sm: str = "free"
     """Part of a GPU's multiprocessors that a task may use if its user gives none: `free` (no cap), `even` (100/N
     percent), a percentage, or `static` (a partition of its own, where driver and GPU have them; `even` elsewhere). The

@@ -20,8 +20,6 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from msgspec.structs import replace
-
 from ..core import locks, process
 from ..core.errors import (
     CommandError,
@@ -35,16 +33,17 @@ from ..core.errors import (
 from ..core.paths import Paths
 from ..core.patterns import pattern
 from ..core.process import Deadline
-from ..core.records import DaemonGroup, Owner, ProcessIdentity
+from ..core.records import DaemonGroup, Owner
 from ..core.settings import Settings
 from . import processes
-from .records import MpsHealth, MpsPlace, MpsServer
+from .records import MpsPlace, MpsServer, Namespace
 
 PIPE_MAX_BYTES = 87
 """The longest pipe directory: with 88 bytes `<pipe>/control_privileged` no longer fits sun_path, and the daemon exits
 with code 1 and no message (measured)."""
 PROTOCOL = "2"
-"""The protocol that all supported drivers have (docs.nvidia.com/deploy/mps, release 615, mpsv2-interface)."""
+"""The protocol that all supported drivers have (docs.nvidia.com/deploy/mps, release 615, mpsv2-interface).
+control_v3.py has the other."""
 SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 """The daemon's PATH, in which it searches nvidia-cuda-mps-server. A hook's own PATH may lack /usr/sbin."""
 LAST_COMMAND = "slurm_share_end"
@@ -68,10 +67,12 @@ def node_place(
     pipe: str | None = None,
     minor: int | None = None,
     settings: Settings | None = None,
+    namespaces: tuple[Namespace, ...] = (),
 ) -> MpsPlace:
     """Return the place of the daemon of one user on one GPU of this node.
 
     pipe: its pipe directory, if that is known. minor, settings: for the limits of a daemon that is to be started.
+    namespaces: what it is to have, with protocol 3; without any it has protocol 2.
     """
     pipe = str(paths.mps_pipe(owner.uid, gpu_uuid)) if pipe is None else pipe
     name = pipe.rpartition("/")[2]
@@ -80,7 +81,7 @@ def node_place(
         group = DaemonGroup(
             group.root, group.uid, name, minor, settings.mps_daemon_memory_mib, settings.mps_daemon_processes
         )
-    return MpsPlace(program, pipe, gpu_uuid, owner, group=group)
+    return MpsPlace(program, pipe, gpu_uuid, owner, group=group, protocol=3 if namespaces else 2, namespaces=namespaces)
 
 
 def check_pipe(pipe: str) -> None:
@@ -97,15 +98,15 @@ def check_pipe(pipe: str) -> None:
         raise MpsFolderError(shown(pipe), "has a control character in it")
 
 
-def environment(place: MpsPlace) -> dict[str, str]:
+def environment(place: MpsPlace, protocol: str = PROTOCOL) -> dict[str, str]:
     """Return the complete environment of the daemon and its front ends, without the caller's own variables.
 
-    Drivers from 615 on have a second protocol with different answers; older ones ignore the protocol's variable.
+    Drivers from 615 on have two protocols with different answers; older ones ignore the protocol's variable.
     """
     return {
         "PATH": f"{place.program.rpartition('/')[0]}:{SEARCH_PATH}",
         **dict(place.environment),
-        "CUDA_MPS_PROTOCOL_VERSION": PROTOCOL,
+        "CUDA_MPS_PROTOCOL_VERSION": protocol,
         "CUDA_MPS_PIPE_DIRECTORY": place.pipe,
         "CUDA_MPS_LOG_DIRECTORY": place.logs,
         "CUDA_VISIBLE_DEVICES": place.gpu,
@@ -286,48 +287,18 @@ def read_clients(place: MpsPlace, server_pid: int, deadline: Deadline) -> tuple[
     return parse_pids(place, ask(place, f"get_client_list {server_pid}", deadline))
 
 
-def read_health(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
-    """Return the daemon's state. A dead daemon takes no time, since the kernel is asked first.
+def start_server(place: MpsPlace, deadline: Deadline) -> None:
+    ask(place, f"start_server -uid {place.owner.uid}", deadline)
 
-    Raises MpsMissingError and MpsFolderError, which concern this node and this caller, not the daemon.
+
+def terminate_client(place: MpsPlace, server_pid: int, client_pid: int, deadline: Deadline) -> bool:
+    """End one client's work on the GPU; its next CUDA call returns error 810. Return False if there is no such client
+    or server.
+
+    Call it before killing the client: SIGKILL during work leaves the server and all its clients in an undefined state
+    (docs.nvidia.com/deploy/mps, "Client early termination"). Raises as `ask` does.
     """
-    holder = processes.lock_holder(place, proc)
-    if holder is None:
-        return MpsHealth("dead", None, why="no process holds its lock")
-    if not processes.is_daemon(holder, place):
-        return MpsHealth("foreign", holder, why=processes.describe_foreign(holder))
-    try:
-        servers = read_servers(place, deadline)
-    except (MpsSilentError, MpsRefusedError) as error:
-        return MpsHealth("silent", holder, why=error.why)
-    except MpsGoneError:
-        # It has just died, or its sockets were removed so that no client can connect.
-        return MpsHealth(
-            "dead" if processes.read_daemon(place, proc) is None else "silent", holder, why="its socket is gone"
-        )
-    return _health_of(holder, servers)
-
-
-def examine(place: MpsPlace, deadline: Deadline, proc: str = "/proc") -> MpsHealth:
-    """Return the daemon's state, as `read_health` does; name the front end that keeps a silent one busy, if one is
-    connected."""
-    health = read_health(place, deadline, proc)
-    if health.condition != "silent":
-        return health
-    found = processes.read_processes(proc)
-    idle = [one.identity for one in found if one.role == "front end" and one.pipe == place.pipe]
-    blame = f"; front end {idle[0].pid} of uid {idle[0].uid} is connected" if idle else ""
-    return replace(health, why=health.why + blame)
-
-
-def _health_of(daemon: ProcessIdentity, servers: tuple[MpsServer, ...]) -> MpsHealth:
-    faulty = [server.pid for server in servers if server.status == "FAULT"]
-    if faulty:
-        why = f"server {faulty[0]} is in FAULT: a program on this GPU failed; new ones get CUDA error 807 until the"
-        return MpsHealth("fault", daemon, servers, f"{why} others have ended")
-    if any(server.status in ("ACTIVE", None) for server in servers):
-        return MpsHealth("fine", daemon, servers)
-    return MpsHealth("no server", daemon, servers, "it has no server that accepts clients")
+    return "not found" not in ask(place, f"terminate_client {server_pid} {client_pid}", deadline)
 
 
 # ---- Parse the daemon's answers ----

@@ -34,8 +34,7 @@ from ..core.errors import (
 )
 from ..core.process import Deadline
 from ..core.records import DaemonGroup, Owner, ProcessIdentity
-from . import cgroups, control, folders, processes
-from .control import ask
+from . import cgroups, control, folders, front_ends, processes
 from .records import (
     MPS_NAME,
     EqualPartitions,
@@ -67,6 +66,7 @@ NO_GROUP = 65534
 
 TYPE_CHECKING = False  # mypy takes it for True; importing `typing` takes time
 if TYPE_CHECKING:
+    from types import ModuleType
     from typing import Literal, TypeVar
 
     _Outcome = TypeVar("_Outcome", MpsStarted, MpsStopped)
@@ -109,13 +109,17 @@ def start(place: MpsPlace, deadline: Deadline, *, replace: bool = False) -> MpsS
     """
     began = time.monotonic()
     control.check_pipe(place.pipe)
+    if place.protocol == 3:
+        _v3().check_sockets(place)
     if not os.access(place.program, os.X_OK):
         raise control.missing(place)
     with _alone(place, deadline):
-        health = control.read_health(place, deadline.at_most(HEALTH_S) if replace else deadline)
+        health = front_ends.read_health(place, deadline.at_most(HEALTH_S) if replace else deadline)
         notes = [f"{name} was too large and was emptied" for name in folders.bound_logs(place)]
         joined = health.condition in ("fine", "no server")
         found: EqualPartitions | None = None
+        if joined and replace and _protocol(health.daemon) != place.protocol:
+            joined = False  # the site's setting, or what the job asks for, has changed
         if joined:
             try:
                 found = _joined_partitions(place, health, deadline)
@@ -129,8 +133,13 @@ def start(place: MpsPlace, deadline: Deadline, *, replace: bool = False) -> MpsS
         else:
             notes += _make_room(place, health, replace, deadline)
             daemon, servers, found = _start_or_undo(place, notes, deadline)
+        protocol = _protocol(daemon)
+        if joined and protocol == 3 and not place.namespaces:
+            raise MpsServerError(place.pipe, "its daemon, which your other jobs there use, has protocol 3")
+        if joined and protocol == 3:
+            notes += _v3().ensure(place, deadline)
     assert daemon is not None, "a daemon that answered has a process"
-    return MpsStarted(place, daemon, servers, joined, time.monotonic() - began, tuple(notes), found)
+    return MpsStarted(place, daemon, servers, joined, time.monotonic() - began, tuple(notes), found, protocol)
 
 
 def start_many(
@@ -145,7 +154,7 @@ def _start_or_undo(
     place: MpsPlace, notes: list[str], deadline: Deadline
 ) -> tuple[ProcessIdentity, tuple[MpsServer, ...], EqualPartitions | None]:
     try:
-        folders.make(place)
+        folders.make(place, _v3().start_files(place) if place.protocol == 3 else {})
         group = _group(place)
         if group is not None:
             notes += cgroups.make(group, deadline)
@@ -155,7 +164,10 @@ def _start_or_undo(
         _raise_nofile(daemon, notes)
         _share_oom_fate(daemon)
         found = _partitions(place, deadline) if place.partitions else None
-        return daemon, _ready_server(place, deadline), found
+        servers = _ready_server(place, deadline)
+        if place.protocol == 3:
+            _v3().ensure(place, deadline)  # finds them as the file has them
+        return daemon, servers, found
     except BaseException:
         undo = Deadline.after(UNDO_S)
         if not _end_whole(place, undo).left:
@@ -183,12 +195,22 @@ def _partitions(place: MpsPlace, deadline: Deadline) -> EqualPartitions:
     return partitions.ensure(place, deadline)
 
 
+def _v3() -> ModuleType:
+    from . import control_v3  # few nodes have it
+
+    return control_v3
+
+
+def _protocol(daemon: ProcessIdentity | None) -> int:
+    return 2 if daemon is None else processes.read_protocol(daemon.pid)
+
+
 def _start_daemon(place: MpsPlace, notes: list[str], deadline: Deadline) -> ProcessIdentity:
     try:
         finished = process.exchange(
-            [place.program, "-d", *((processes.STATIC_OPTION,) if place.partitions else ())],
+            [place.program, *_start_options(place)],
             timeout_s=deadline.left(),
-            env=control.environment(place),
+            env=control.environment(place, str(place.protocol)),
             owner=place.owner,
             group=place.group,
         )
@@ -207,6 +229,13 @@ def _start_daemon(place: MpsPlace, notes: list[str], deadline: Deadline) -> Proc
     if "No logs will be available" in said:
         notes.append(f"its daemon writes no logs: {place.logs} is not writable")
     return daemon
+
+
+def _start_options(place: MpsPlace) -> list[str]:
+    if place.protocol == 3:
+        options: list[str] = _v3().start_options(place)
+        return options
+    return ["-d", *((processes.STATIC_OPTION,) if place.partitions else ())]
 
 
 def _why_silent(place: MpsPlace, code: int) -> str:
@@ -271,10 +300,11 @@ def _ready_server(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
 
     Raises MpsServerError if the server ends, is in FAULT, or is not ready in time.
     """
-    ask(place, f"start_server -uid {place.owner.uid}", deadline)
+    front_end = front_ends.of(place)
+    front_end.start_server(place, deadline)
     began, pause, seen, empty = time.monotonic(), 0.005, set[int](), 0
     while True:
-        servers = control.read_servers(place, deadline)
+        servers = front_end.read_servers(place, deadline)
         # A release without get_server_status also lists a dying server: with it, wait until it is listed twice.
         ready = [one for one in servers if one.status == "ACTIVE" or (one.status is None and one.pid in seen)]
         if ready:
@@ -318,18 +348,9 @@ def _make_room(place: MpsPlace, health: MpsHealth, replace: bool, deadline: Dead
 
 
 def _clients(place: MpsPlace, servers: Sequence[MpsServer], deadline: Deadline) -> dict[int, tuple[int, ...]]:
-    found = {one.pid: control.read_clients(place, one.pid, deadline) for one in servers}
+    front_end = front_ends.of(place)
+    found = {one.pid: front_end.read_clients(place, one.pid, deadline) for one in servers}
     return {server: clients for server, clients in found.items() if clients}
-
-
-def terminate_client(place: MpsPlace, server_pid: int, client_pid: int, deadline: Deadline) -> bool:
-    """End one client's work on the GPU; its next CUDA call returns error 810. Return False if there is no such client
-    or server.
-
-    Call it before killing the client: SIGKILL during work leaves the server and all its clients in an undefined state
-    (docs.nvidia.com/deploy/mps, "Client early termination"). Raises as control.ask does.
-    """
-    return "not found" not in ask(place, f"terminate_client {server_pid} {client_pid}", deadline)
 
 
 # ---- Stop ----
@@ -438,16 +459,17 @@ def _quit(place: MpsPlace, ended: _Ended, deadline: Deadline) -> set[ProcessIden
     """
     servers: set[ProcessIdentity] = set()
     try:
-        listed = control.read_servers(place, deadline.part(0.5))
+        front_end = front_ends.of(place)
+        listed = front_end.read_servers(place, deadline.part(0.5))
         for server in listed:
             identity = process.identify(server.pid)
             if identity is not None and processes.is_daemon(identity, place):
                 servers.add(identity)
         for server_pid, clients in _clients(place, listed, deadline).items():
             for client in clients:
-                if terminate_client(place, server_pid, client, deadline):
+                if front_end.terminate_client(place, server_pid, client, deadline):
                     ended.clients += (client,)
-        control.tell_quit(place, deadline)
+        front_end.tell_quit(place, deadline)
     except MpsError as error:
         ended.notes.append(f"it did not quit: {error.why}")
     return servers

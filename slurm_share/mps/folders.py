@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from types import MappingProxyType
 
 from ..core import mounts
 from ..core.errors import MpsFolderError
@@ -37,8 +38,10 @@ def make_parents(place: MpsPlace) -> None:
         pass
 
 
-def make(place: MpsPlace) -> None:
+def make(place: MpsPlace, files: Mapping[str, str] = MappingProxyType({})) -> None:
     """Make the pipe directory and its log folder, 0700 and the owner's. The daemon itself would make them 0777.
+
+    files: name -> text of files in the pipe directory, which the owner can read.
 
     Raises MpsFolderError, also if the pipe directory exists.
     """
@@ -49,6 +52,11 @@ def make(place: MpsPlace) -> None:
             os.mkdir("logs", 0o700, dir_fd=folder)
             with _opened("logs", folder) as logs:
                 _hand_over(logs, place)
+            for name, text in files.items():
+                fd = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=folder)
+                with os.fdopen(fd, "w") as file:
+                    os.fchmod(fd, 0o644)
+                    file.write(text)
             _hand_over(folder, place)  # last, so that no other user can write into it before
 
 

@@ -192,6 +192,17 @@ def parse_protocol(argv: list[str], variable: bytes | None) -> int:
     return 3 if "3" in asked else 2
 
 
+def read_protocol(pid: int, proc: str = "/proc") -> int:
+    """Return the protocol of a daemon, 2 or 3; 2 also if it has ended, or the caller may not read its environment."""
+    one = read_process(pid, proc)
+    return 2 if one is None else one.protocol
+
+
+def is_of(pipe: str | None, place_pipe: str) -> bool:
+    """Return whether a pipe directory is that of a daemon or, with protocol 3, of one of its servers."""
+    return pipe is not None and (pipe == place_pipe or pipe.startswith(f"{place_pipe}/"))
+
+
 def _pipe(variables: dict[bytes, bytes], protocol: int, *, is_root: bool) -> str:
     named = variables.get(PIPE_VARIABLE)
     if named is not None:
@@ -274,5 +285,5 @@ def servers_of(processes: tuple[MpsProcess, ...], place: MpsPlace) -> tuple[Proc
     return tuple(
         one.identity
         for one in processes
-        if one.role == "server" and one.pipe == place.pipe and one.identity.uid == place.owner.uid
+        if one.role == "server" and is_of(one.pipe, place.pipe) and one.identity.uid == place.owner.uid
     )

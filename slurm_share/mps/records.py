@@ -15,6 +15,16 @@ MPS_NAME = "nvidia-cuda-mps"
 """The name of MPS daemons and servers in the kernel, which keeps 15 bytes."""
 
 
+class Namespace(Struct, frozen=True):
+    """A part of a server of protocol 3, with caps that its clients cannot raise."""
+
+    name: str
+    memory_mib: int | None = None
+    """The most memory of each client; None: no cap."""
+    percent: float | None = None
+    """The most of the GPU's multiprocessors, in percent; None: no cap."""
+
+
 class MpsPlace(Struct, frozen=True):
     """The program, folder, GPU and owner of one MPS control daemon."""
 
@@ -33,6 +43,10 @@ class MpsPlace(Struct, frozen=True):
     partitions: int = 0
     """The number of equal static partitions that the daemon is to have, one for each client; 0: it has none, and its
     clients share all multiprocessors (SM)."""
+    protocol: int = 2
+    """The protocol of a daemon that is started here. One that runs is asked with its own."""
+    namespaces: tuple[Namespace, ...] = ()
+    """What a daemon with protocol 3 must have for the tasks that will use it."""
 
     @property
     def logs(self) -> str:
@@ -144,6 +158,8 @@ class MpsStarted(Struct, frozen=True):
     notes: tuple[str, ...] = ()
     partitions: EqualPartitions | None = None
     """None: it has no static partitions."""
+    protocol: int = 2
+    """The daemon's own, which may be another than a new one would have."""
 
 
 class MpsFailed(Struct, frozen=True):

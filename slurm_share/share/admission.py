@@ -33,6 +33,7 @@ from slurm_share.share.records import (
     Refusal,
 )
 from slurm_share.share.rules import allocation, drain, driver_caps, granted, owners, reconcile, without_plugin
+from slurm_share.share.rules import mps as mps_rules
 from slurm_share.slurm import hook_env
 from slurm_share.slurm.records import JobContext
 
@@ -76,7 +77,7 @@ def admit_job(environ: Mapping[str, str], paths: Paths, settings: Settings, now:
         well = not drain.drains(release.CleanUp(paths, settings, WHO).clear(entry.over, deadline.part(CLEAR_RATIO)))
     prepared = PreparedGpus()
     if isinstance(entry.grant, Grant) and entry.grant.backend != BACKEND_TIME_SLICING:
-        prepared = prepare(entry.grant, paths, settings, deadline, last)
+        prepared = prepare(entry.grant, paths, settings, deadline, last, on_gpu=entry.on_gpu)
         if not is_entered(job, paths, last):
             # slurmd was killed meanwhile, and the next one has ended the job.
             hook.report(WHO, f"job {job.job_id}: its Epilog has run already; what was started for it is ended")
@@ -510,8 +511,13 @@ def read_hides_owners(environ: Mapping[str, str]) -> bool:
     return not file.startswith("/") or hook_conf.read_hides_jobs(Path(file))
 
 
-def prepare(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline) -> PreparedGpus:
-    """Prepare the grant's GPUs with its backend. Undoing a failed start may take until `last`, after the deadline."""
+def prepare(
+    grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, last: Deadline, *, on_gpu: int | None = None
+) -> PreparedGpus:
+    """Prepare the grant's GPUs with its backend. Undoing a failed start may take until `last`, after the deadline.
+
+    on_gpu: the number of the job's part of its GPU, if it has one.
+    """
     backend, job = registry.get(grant.backend), grant.job
     exclusive = backend.has_gpu_alone and settings.compute_mode == "exclusive_process"
     if exclusive:
@@ -521,8 +527,16 @@ def prepare(grant: Grant, paths: Paths, settings: Settings, deadline: Deadline, 
     in_use = frozenset(gpu.uuid for gpu in grant.gpus if reconcile.is_in_use(ledger, gpu.uuid, except_job=job.job_id))
     host = Host(paths=paths, settings=settings)
     owner = Owner(job.uid, job.gid)
-    prepared = backend.prepare(host, owner, grant.gpus, in_use, deadline, partitions=grant.partitions)
-    for line in prepared.log:
+    prepared = backend.prepare(
+        host,
+        owner,
+        grant.gpus,
+        in_use,
+        deadline,
+        partitions=grant.partitions,
+        namespaces=mps_rules.namespaces(grant, settings, on_gpu),
+    )
+    for line in (*((grant.why_protocol,) if grant.why_protocol else ()), *prepared.log):
         hook.report(WHO, f"job {job.job_id}: {line}")
     if prepared.failures and exclusive:
         # Without the backend several processes use the GPU, and this mode admits only one.

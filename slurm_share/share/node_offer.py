@@ -33,7 +33,7 @@ def read_offer(settings: Settings, root: str = CGROUP_ROOT) -> NodeOffer:
         controllers=cgroup_paths.read_controllers(root) if is_v2 else (),
         mode=settings.mode,
         memory_limits=settings.memory_limits,
-        mps_protocol=getattr(settings, "mps_protocol", 2),
+        mps_protocol=settings.mps_protocol,
         simulated_gpus=settings.simulated_gpus,
     )
     return offer if not is_v2 else _with_limits(offer, root)

@@ -28,6 +28,7 @@ _SLOT_OPTIONAL = (
     "partition",
     "sm_count",
     "cap_by",
+    "mps_namespace",
     "backend_variables",
 )
 _CAP_BY_DRIVER = "driver"
@@ -89,6 +90,7 @@ def _slot_line(slot: Slot, gpu: int, parts: int) -> str:
         partition=slot.partition,
         sm_count=slot.sm_count,
         cap_by=_CAP_BY_DRIVER if slot.is_cap_of_driver else None,
+        mps_namespace=slot.mps_namespace,
         backend_variables=len(slot.variables) or None,
     )
     return " ".join([f"slot {slot.number}", *fields])
@@ -165,6 +167,10 @@ def _slot(lines: PlanLines, number: int, gpus: tuple[Gpu, ...], parts: int) -> S
             raise lines.wrong(f"'{name}' is a decimal number")
     if not fields.get("mps_directory", "/").startswith("/"):
         raise lines.wrong("'mps_directory' is an absolute path")
+    if fields.get("mps_namespace", "s").startswith("/") or (
+        "mps_namespace" in fields and "mps_directory" not in fields
+    ):
+        raise lines.wrong("'mps_namespace' is a path below 'mps_directory'")
     cap_mib, least_mib = (lines.field_number(fields, name) for name in ("memory_cap_mib", "memory_least_mib"))
     if least_mib is not None and (cap_mib is None or least_mib > cap_mib):
         raise lines.wrong("'memory_least_mib' is at most 'memory_cap_mib'")
@@ -186,6 +192,7 @@ def _slot(lines: PlanLines, number: int, gpus: tuple[Gpu, ...], parts: int) -> S
         partition=fields.get("partition"),
         sm_count=sm_count,
         is_cap_of_driver="cap_by" in fields,
+        mps_namespace=fields.get("mps_namespace"),
     )
 
 

@@ -58,6 +58,8 @@ class Slot(Struct, frozen=True):
     """The multiprocessors of that partition."""
     is_cap_of_driver: bool = False
     """Whether the driver enforces the memory cap, on the task's cgroup (driver 615)."""
+    mps_namespace: str | None = None
+    """The task's namespace in the GPU's MPS daemon, a path below `mps_directory`; None: the daemon has protocol 2."""
 
     @property
     def enforced_cap_mib(self) -> int | None:
@@ -132,6 +134,10 @@ class Grant(Struct, frozen=True):
     """As in `Limits`, of the chosen backend."""
     driver: str | None = None
     """The driver's version."""
+    mps_protocol: int = 2
+    """The protocol of MPS daemons that are started for it."""
+    why_protocol: str = ""
+    """Why that is not the one of the site's settings, for the log."""
 
 
 class DriverCaps(Struct, frozen=True):
@@ -152,6 +158,8 @@ class PreparedGpu(Struct, frozen=True):
     """Variables of every task on the GPU, in addition to those of the backend's `environment`."""
     partitions: EqualPartitions | None = None
     """The static partitions of its SM, in the order of the tasks on it; None: it has none."""
+    has_namespaces: bool = False
+    """Whether its MPS daemon has the namespaces of the tasks (protocol 3)."""
 
 
 class PreparedGpus(Struct, frozen=True):
@@ -197,6 +205,10 @@ class Limits(Struct, frozen=True):
     why_no_limits: str | None = "cannot be held with this way of sharing"
     """Why the driver does not limit the memory of each task on its cgroup, as the end of a sentence that begins with
     what needs it; None: it does."""
+    mps_protocol: int = 2
+    """The protocol of MPS daemons that are started on this node."""
+    why_protocol: str = ""
+    """Why that is not the one of the site's settings."""
 
 
 class SwitchableJob(Struct, frozen=True):

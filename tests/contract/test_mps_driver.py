@@ -32,7 +32,7 @@ from slurm_share.core.errors import (
 from slurm_share.core.paths import Paths
 from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner
-from slurm_share.mps import control, folders
+from slurm_share.mps import control, folders, front_ends
 from slurm_share.mps import daemons as actuator
 from slurm_share.mps import processes as mp_processes
 from slurm_share.mps.records import MpsFailed, MpsPlace, MpsProcess, MpsServer, MpsStarted
@@ -166,7 +166,7 @@ def test_a_daemon_starts_as_its_user_and_goes_without_a_trace(node: Node) -> Non
     assert modes(leaf.parent)[leaf.name] == ("0700", ANNA.uid)
     assert modes(leaf)["logs"] == ("0700", ANNA.uid)
     assert "SIMULATED" in (leaf / "logs" / "control.log").read_text()
-    assert control.examine(place, soon()).condition == "fine"
+    assert front_ends.examine(place, soon()).condition == "fine"
 
     stopped = actuator.stop(place, soon())
     assert (stopped.how, stopped.left, stopped.clients, stopped.notes) == ("quit", (), (), ())
@@ -283,7 +283,7 @@ def test_two_users_have_two_daemons(node: Node) -> None:
     with pytest.raises(MpsGoneError):
         control.ask(thief, "get_server_list", soon())
     actuator.stop(anna, soon())
-    assert control.examine(bert, soon()).condition == "fine"
+    assert front_ends.examine(bert, soon()).condition == "fine"
 
 
 # ---- Calls ----
@@ -332,7 +332,7 @@ def test_an_idle_front_end_makes_it_silent_and_is_named(node: Node) -> None:
         )
         node.children.append(idle)
         time.sleep(0.3 * 2**later)
-        health = control.examine(place, soon(0.5))
+        health = front_ends.examine(place, soon(0.5))
         if health.condition == "silent":
             break
         idle.communicate()
@@ -349,7 +349,7 @@ def test_a_daemon_that_hangs_in_every_call(node: Node) -> None:
     place = node.served()
     node.fault("mps_hang", "get_server_list")
     began = time.monotonic()
-    assert control.examine(place, soon(0.5)).condition == "silent"
+    assert front_ends.examine(place, soon(0.5)).condition == "silent"
     with pytest.raises(MpsSilentError):
         actuator.start(place, soon(0.5))
     assert time.monotonic() - began < PATIENCE_S
@@ -401,7 +401,7 @@ def test_a_killed_daemon_leaves_a_server_behind(node: Node) -> None:
         started = actuator.start(place, soon())
         assert process.end(started.daemon, signal.SIGKILL)
         process.wait_gone([started.daemon], soon())
-        assert control.examine(place, soon()).condition == "dead"
+        assert front_ends.examine(place, soon()).condition == "dead"
         assert [one.role for one in node.processes()] == ["server"]
         if way == "stop":
             stopped = actuator.stop(place, soon())
@@ -430,7 +430,7 @@ def test_a_server_in_fault(node: Node) -> None:
     client = node.client(place)
     fault = node.fault("mps_fault", node.uuids[0])
     assert "CUDA_ERROR_LAUNCH_FAILED" in client.communicate(timeout=120)[1]
-    health = control.examine(place, soon())
+    health = front_ends.examine(place, soon())
     assert health.condition == "fault"
     assert "807" in health.why
     refused = subprocess.run(
@@ -540,7 +540,7 @@ def test_a_lock_of_somebody_else_is_no_daemon(node: Node) -> None:
     place = node.with_folders()
     thief = hold_lock(place, ANNA)
     node.children.append(thief)
-    health = control.examine(place, soon())
+    health = front_ends.examine(place, soon())
     assert health.condition == "foreign"
     assert f"process {thief.pid}" in health.why
     assert mp_processes.read_daemon(place) is None
@@ -658,7 +658,7 @@ def test_logs_that_have_grown_are_emptied_and_go_on(node: Node) -> None:
 def test_a_log_folder_that_is_not_writable_is_a_note(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     make = folders.make
 
-    def make_without_logs(place: MpsPlace) -> None:
+    def make_without_logs(place: MpsPlace, *files: object) -> None:
         make(place)
         os.chown(place.logs, 0, 0)
 
@@ -696,7 +696,7 @@ def test_a_daemon_that_a_job_has_joined_meanwhile_is_not_stopped(node: Node) -> 
     stopped = actuator.stop(place, soon(), unless=lambda gpu: not asked.append(gpu))
     assert (stopped.how, asked) == ("in use", [place.gpu])
     assert process.is_same(started.daemon)
-    assert control.examine(place, soon()).condition == "fine"
+    assert front_ends.examine(place, soon()).condition == "fine"
 
 
 def test_a_process_that_a_daemon_only_calls_its_server_gets_no_signal(
@@ -748,7 +748,7 @@ import os, subprocess, sys
 sys.path.insert(0, {str(HOME.parents[2])!r})
 from slurm_share.core.process import Deadline  # before: the interpreter may lie where only root reads
 from slurm_share.core.records import Owner
-from slurm_share.mps import control, daemons
+from slurm_share.mps import control, daemons, front_ends
 from slurm_share.mps.records import MpsPlace
 
 os.setgroups([]), os.setgid({ANNA.gid}), os.setuid({ANNA.uid})
@@ -756,7 +756,7 @@ gpu, state, home, pipe = sys.argv[1:]
 owner, soon = Owner({ANNA.uid}, {ANNA.gid}), lambda: Deadline.after(20)
 place = MpsPlace(home + "/nvidia-cuda-mps-control", pipe, gpu, owner, (("SIMGPU_STATE", state),))
 server = daemons.start(place, soon()).servers[0].pid
-assert control.examine(place, soon()).condition == "fine"
+assert front_ends.examine(place, soon()).condition == "fine"
 environ = {{**control.environment(place), "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "10"}}
 task = subprocess.Popen(
     [home + "/simgpu-task", "--seconds", "30"],
@@ -764,8 +764,8 @@ task = subprocess.Popen(
 )
 assert "10% of the SMs" in task.stdout.readline()
 assert control.read_clients(place, server, soon()) == (task.pid,)
-assert daemons.terminate_client(place, server, task.pid, soon())
-assert not daemons.terminate_client(place, server, 1, soon())
+assert control.terminate_client(place, server, task.pid, soon())
+assert not control.terminate_client(place, server, 1, soon())
 assert "CLIENT_TERMINATED" in task.communicate(timeout=120)[1]
 assert control.ask(place, "lspart", soon()).startswith("Unknown command")
 assert daemons.stop(place, soon()).how == "quit"

@@ -40,7 +40,7 @@ from slurm_share.core import process, user_process
 from slurm_share.core.errors import SlurmShareError
 from slurm_share.core.process import Deadline
 from slurm_share.core.records import Owner
-from slurm_share.mps import control, processes
+from slurm_share.mps import control, front_ends, processes
 from slurm_share.mps import daemons as actuator
 from slurm_share.mps.records import MpsPlace, MpsStarted
 from slurm_share.share.rules import mps as mps_rules
@@ -412,7 +412,12 @@ def terminating_a_client(lab: Lab) -> Facts:
         facts_of(victim), facts_of(neighbour)
         said = raw(place, f"terminate_client {server} {victim.pid}\n", seconds=30)
         end = ending(victim)
-        return {"said": said, "victim": end, "health": str(control.examine(place, soon())), "other": ending(neighbour)}
+        return {
+            "said": said,
+            "victim": end,
+            "health": str(front_ends.examine(place, soon())),
+            "other": ending(neighbour),
+        }
 
 
 def quitting_with_clients(lab: Lab) -> Facts:
@@ -448,7 +453,7 @@ def a_killed_daemon(lab: Lab) -> Facts:
     process.end(started.daemon, signal.SIGKILL)
     time.sleep(1)
     found: Facts = {
-        "health": str(control.examine(place, soon())),
+        "health": str(front_ends.examine(place, soon())),
         "mps_processes": [str(one) for one in processes.read_processes()],
         "found_servers": [str(one) for one in processes.servers_of(processes.read_processes(), place)],
         "client": ending(client),
@@ -554,7 +559,7 @@ def watch_states(place: MpsPlace, seconds: float) -> list[list[Any]]:
     seen: list[list[Any]] = []
     began = time.monotonic()
     while time.monotonic() - began < seconds:
-        health = control.examine(place, soon(5))
+        health = front_ends.examine(place, soon(5))
         state = [health.condition, [[one.pid, one.status] for one in health.servers]]
         if not seen or seen[-1][1:] != state:
             seen.append([round(time.monotonic() - began, 2), *state])

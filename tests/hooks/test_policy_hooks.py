@@ -1047,7 +1047,7 @@ def test_what_is_cleared_was_settled_when_the_job_came(node):
 
 
 def test_a_prolog_that_comes_too_late_leaves_nothing(node, monkeypatch):
-    def slowly(*_):
+    def slowly(*_, **__):
         node.epilog(1)
         return PreparedGpus()
 

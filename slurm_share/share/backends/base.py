@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from ...core.records import Owner
     from ...core.settings import Configuration
     from ...core.verdicts import CheckVerdict, FileFact, UnknownFact
+    from ...mps.records import Namespace
     from ..records import Assignment, Ledger, LedgerJob, Slot
 
 UserGpu = tuple[int, str]
@@ -194,13 +195,15 @@ class Backend(ABC):
         deadline: Deadline,
         *,
         partitions: int = 0,
+        namespaces: Mapping[str, tuple[Namespace, ...]] | None = None,
     ) -> PreparedGpus:
         """Prepare the GPUs for tasks of `owner`: start a daemon on each, or join the existing one.
 
         owner: without supplementary groups. in_use: UUIDs of the GPUs that other jobs of the owner have, whose daemons
         must not be replaced. Undoing a start that failed may take UNDO_S beyond the deadline. partitions: the number of
         static partitions of each GPU's SM, one for each task (`Limits.why_no_partitions`); a GPU that has none for them
-        is served without, and is in `PreparedGpus.undivided`.
+        is served without, and is in `PreparedGpus.undivided`. namespaces: GPU -> the namespaces for the tasks, in a
+        daemon with protocol 3; None or empty: daemons have protocol 2.
         """
 
     @abstractmethod

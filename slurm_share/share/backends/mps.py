@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ...core.paths import Paths
     from ...core.process import Deadline
     from ...core.records import ProcessIdentity
-    from ...mps.records import MpsFailed, MpsProcess, MpsStarted, MpsStopped
+    from ...mps.records import MpsFailed, MpsProcess, MpsStarted, MpsStopped, Namespace
     from ...node.records import Gpu
     from ..records import Slot
     from .base import BackendCheck, Examination, Host, Leftovers, UserGpu
@@ -71,6 +71,9 @@ class Mps(Backend):
                 is_missing = bool(program) and why_not is not None
                 required_by = "mps_required" if host.settings.mps_required else ""
                 why_not = why_not or _why_no_daemon_of_hooks(host, program)
+        protocol, why_protocol = 2, ""
+        if host is not None and host.own_folder is None:
+            protocol, why_protocol = rules.protocol(driver, host.settings)
         most = rules.clients_with(rules.clients(driver), connections)
         return Limits(
             self.name,
@@ -86,6 +89,8 @@ class Mps(Backend):
             why_no_partitions=rules.why_no_partitions(driver),
             has_own_faults=rules.has_own_faults(driver),
             why_no_limits=rules.why_no_limits(driver),
+            mps_protocol=protocol,
+            why_protocol=why_protocol,
         )
 
     # ---- Prepare ----
@@ -99,6 +104,7 @@ class Mps(Backend):
         deadline: Deadline,
         *,
         partitions: int = 0,
+        namespaces: Mapping[str, tuple[Namespace, ...]] | None = None,
     ) -> PreparedGpus:
         # All at the same time. An unhealthy daemon that no other job uses is replaced.
         from ...mps import control as mp_control
@@ -109,7 +115,13 @@ class Mps(Backend):
             return _prepare_own(host, owner, gpus, deadline, partitions)
         places = [
             mp_control.node_place(
-                host.paths, host.settings.mps_control, owner, gpu.uuid, minor=gpu.minor, settings=host.settings
+                host.paths,
+                host.settings.mps_control,
+                owner,
+                gpu.uuid,
+                minor=gpu.minor,
+                settings=host.settings,
+                namespaces=(namespaces or {}).get(gpu.uuid, ()),
             )
             for gpu in gpus
         ]
@@ -310,7 +322,7 @@ def _start(places: Sequence[MpsPlace], deadline: Deadline, partitions: int, *, r
         return _prepared(daemons.start_many(places, deadline, replace=replace))
     from msgspec import structs
 
-    divided = [structs.replace(place, partitions=partitions) for place in places]
+    divided = [structs.replace(place, partitions=partitions, protocol=2, namespaces=()) for place in places]
     outcomes = daemons.start_many(divided, deadline, replace=replace)
     failed = {
         one.place.gpu: one.why.removeprefix(f"MPS in {one.place.pipe}: ")
@@ -340,9 +352,13 @@ def _prepared(outcomes: Iterable[MpsStarted | MpsFailed]) -> PreparedGpus:
     log: list[str] = []
     for one in outcomes:
         if isinstance(one, MpsStarted):
-            served[one.place.gpu] = PreparedGpu(mps_directory=one.place.pipe, partitions=one.partitions)
+            served[one.place.gpu] = PreparedGpu(
+                mps_directory=one.place.pipe, partitions=one.partitions, has_namespaces=one.protocol == 3
+            )
             how = "joined" if one.joined else "started"
             notes = "".join(f"; {note}" for note in one.notes)
+            if one.protocol == 3:
+                notes = f" with protocol 3{notes}"
             if one.partitions is not None:
                 notes = f" with {len(one.partitions.names)} partitions of {one.partitions.sm_count} SM{notes}"
             log.append(f"MPS daemon {one.daemon.pid} of {one.place.gpu} {how} in {one.seconds:.3f} s{notes}")
@@ -412,7 +428,7 @@ def end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline:
     rest = [
         NodeProcess(one.identity, None)
         for one in (mp_processes.read_processes(uids=set(known.values())) if known else ())
-        if one.role != "front end" and one.pipe in known and one.identity.uid == known[one.pipe] and one.identity in old
+        if one.role != "front end" and _owner_of(one, known) == one.identity.uid and one.identity in old
     ]
     left = termination.end_processes(rest, deadline.at_most(2 * termination.GRACE_S))
     log = [
@@ -421,6 +437,13 @@ def end_rest(places: Sequence[MpsPlace], before: Iterable[MpsProcess], deadline:
         for one in rest
     ]
     return CleanedUp(log=tuple(log), left=tuple(one.identity for one in left))
+
+
+def _owner_of(one: MpsProcess, known: Mapping[str, int]) -> int | None:
+    """Return the owner of the daemon to which a process belongs; None: it is none of the `known` ones."""
+    from ...mps import processes as mp_processes
+
+    return next((uid for pipe, uid in known.items() if mp_processes.is_of(one.pipe, pipe)), None)
 
 
 def _stop_own(host: Host, leftovers: Leftovers, deadline: Deadline) -> CleanedUp:

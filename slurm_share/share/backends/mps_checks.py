@@ -15,7 +15,7 @@ from ..rules import mps as rules
 from ..rules import static_partitions
 from ..rules.reconcile import has_job
 from .base import NOT_ASKED, BackendCheck, BackendFacts, Health
-from .mps_health import MpsOnNode
+from .mps_health import PROTOCOL_VARIABLE, MpsOnNode
 
 CheckFunction = Callable[[BackendFacts, MpsOnNode], Sequence[CheckVerdict]]
 
@@ -213,4 +213,25 @@ def mps_static(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict]
     return ok("; ".join([*said, *reasons]) or "the driver has no GPU")
 
 
-CHECKS = (mps_program, foreign_mps, mps_daemons, mps_health, mps_driver, mps_version, mps_static)
+@_check(
+    "mps-protocol",
+    asks="the node's driver has the protocol of MPS that config.toml wants",
+    why="with protocol 2 a task's environment can raise its caps",
+    fix="install a driver from 615 on, or set mps_protocol = 2",
+)
+def mps_protocol(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict]:
+    if isinstance(known.config, UnknownFact):
+        return skip("config.toml is not understood")
+    settings = known.config.settings
+    if not settings.mps_control:
+        return skip("config.toml wants no MPS")
+    if isinstance(known.driver, UnknownFact):
+        return skip("no driver answers")
+    protocol, why = rules.protocol(known.driver, settings)
+    if why:
+        return warn(why)
+    others = f"; {PROTOCOL_VARIABLE} in {', '.join(health.protocol_set_in)}: for other daemons than ours"
+    return ok(f"protocol {protocol}{others if health.protocol_set_in else ''}")
+
+
+CHECKS = (mps_program, foreign_mps, mps_daemons, mps_health, mps_driver, mps_version, mps_static, mps_protocol)

@@ -16,9 +16,10 @@ from ...core.process import Deadline
 from ...core.records import Owner, ProcessIdentity
 from ...core.verdicts import FileFact, UnknownFact
 from ...mps import control as mp_control
+from ...mps import front_ends, processes
 from ...mps import partitions as mp_partitions
-from ...mps import processes
 from ...mps.records import MPS_NAME, GpuChunks, MpsHealth, MpsPlace, MpsProcess
+from ...node import process_table
 from ...node import processes as node_processes
 from ..records import LedgerJob
 from .base import NOT_ASKED, Daemon, Examination, Health, Host
@@ -29,7 +30,11 @@ ASK_S = 4.0
 """The time limit for an answer of a daemon or of the control program. Another front end can keep a daemon busy for a
 moment."""
 PIPE_VARIABLE = processes.PIPE_VARIABLE.decode()
+PROTOCOL_VARIABLE = processes.PROTOCOL_VARIABLE.decode()
+ENVIRONMENT_FILES = ("etc/environment", "etc/default/slurmd", "etc/sysconfig/slurmd")
+PROFILE_FOLDER = "etc/profile.d"
 NOBODY = 65534
+_SETS_PROTOCOL = pattern(rb"[^#]*\bCUDA_MPS_PROTOCOL_VERSION=")
 _CUDA_VERSION = pattern(r"(?a)\b([1-9][0-9]0[0-9]0)\b")
 
 
@@ -46,6 +51,8 @@ class MpsOnNode(Health, frozen=True):
     """The CUDA version of the control program; None: unknown."""
     chunks: tuple[GpuChunks, ...] = ()
     """How the driver divides GPUs into static partitions, as far as hooks have seen it."""
+    protocol_set_in: tuple[str, ...] = ()
+    """Files of the node, and slurmd's environment, that choose a protocol of MPS for programs of others."""
 
 
 def read(
@@ -69,6 +76,7 @@ def read(
         foreign=read_foreign(control, f"/{host.paths.root.relative_to(host.root)}", proc_folder),
         control_cuda=read_control_cuda(control, examination.driver) if host.root == Path("/") else None,
         chunks=mp_partitions.read_known(host.paths.root),
+        protocol_set_in=tuple(_protocol_set_in(host.root)),
     )
 
 
@@ -95,7 +103,11 @@ def _with_processes(daemons: Sequence[Daemon], proc_folder: str) -> Iterator[Dae
     that name with another user's pipe directory."""
     found = processes.read_processes(proc_folder, uids={one.uid for one in daemons}) if daemons else ()
     for daemon in daemons:
-        pids = tuple(one.identity.pid for one in found if (one.identity.uid, one.pipe) == (daemon.uid, daemon.folder))
+        pids = tuple(
+            one.identity.pid
+            for one in found
+            if one.identity.uid == daemon.uid and processes.is_of(one.pipe, daemon.folder)
+        )
         yield Daemon(daemon.uid, daemon.folder, daemon.condition, daemon.pid, daemon.why, pids)
 
 
@@ -121,7 +133,7 @@ def _health(place: MpsPlace, proc_folder: str) -> MpsHealth | None:
         daemon = processes.read_daemon(place, proc_folder)
         if daemon is not None and node_processes.is_stopped(daemon.pid, proc_folder):
             return MpsHealth("stopped", daemon, why=f"its daemon, process {daemon.pid}, is stopped (SIGSTOP)")
-        return mp_control.examine(place, Deadline.after(ASK_S), proc_folder)
+        return front_ends.examine(place, Deadline.after(ASK_S), proc_folder)
     except MpsError:
         return None
 
@@ -140,13 +152,17 @@ def read_users(place: MpsPlace, deadline: Deadline, proc_folder: str = "/proc") 
     alive."""
     pids: set[int] = set()
     try:
-        for server in mp_control.read_servers(place, deadline):
-            pids.update(mp_control.read_clients(place, server.pid, deadline))
+        front_end = front_ends.of(place, proc_folder)
+        for server in front_end.read_servers(place, deadline):
+            pids.update(front_end.read_clients(place, server.pid, deadline))
     except MpsError:
         pass  # it is dead or hangs
-    name = f"{PIPE_VARIABLE}={place.pipe}".encode()
+    names = (f"{PIPE_VARIABLE}={place.pipe}".encode(), f"{PIPE_VARIABLE}={place.pipe}/".encode())
     for one in node_processes.read_processes_of(place.owner.uid, Path(proc_folder)):
-        if one.identity.name != MPS_NAME and name in _environ(one.identity.pid, proc_folder).split(b"\0"):
+        if one.identity.name == MPS_NAME:
+            continue
+        variables = _environ(one.identity.pid, proc_folder).split(b"\0")
+        if any(value == names[0] or value.startswith(names[1]) for value in variables):
             pids.add(one.identity.pid)
     found = (process.identify(pid, proc_folder) for pid in sorted(pids))
     return tuple(one for one in found if one is not None)
@@ -182,6 +198,26 @@ def read_foreign(control: str, state_root: str, proc_folder: str = "/proc") -> t
         for one in processes.foreign_daemons(processes.read_processes(proc_folder), state_root)
         if one.program is None or processes.runs_program(one, files)
     )
+
+
+def _protocol_set_in(root: Path) -> Iterator[str]:
+    """Yield the names of files that set PROTOCOL_VARIABLE for logins or for slurmd, and whether slurmd has it."""
+    files = [root / name for name in ENVIRONMENT_FILES]
+    try:
+        files += sorted((root / PROFILE_FOLDER).iterdir())
+    except OSError:
+        pass  # there is no such folder
+    for file in files:
+        try:
+            text = file.read_bytes()
+        except OSError:
+            continue
+        if any(_SETS_PROTOCOL.match(line) for line in text.splitlines()):
+            yield f"/{file.relative_to(root)}"
+    proc = str(root / "proc")
+    for pid, (_, name, _, _) in process_table.read(proc, ()).items():
+        if name in process_table.SLURMD_NAMES and f"{PROTOCOL_VARIABLE}=".encode() in _environ(pid, proc):
+            yield f"the environment of slurmd (process {pid})"
 
 
 def _server(control: str, examination: Examination) -> FileFact | None:

@@ -8,10 +8,11 @@ from .base import Backend, CleanedUp, Health, PreparedGpu, PreparedGpus
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from ...core.process import Deadline
     from ...core.records import Owner
+    from ...mps.records import Namespace
     from ...node.records import Gpu
     from ..records import Assignment, Slot
     from .base import Examination, Host, Leftovers, UserGpu
@@ -40,6 +41,7 @@ class TimeSlicing(Backend):
         deadline: Deadline,
         *,
         partitions: int = 0,
+        namespaces: Mapping[str, tuple[Namespace, ...]] | None = None,
     ) -> PreparedGpus:
         return PreparedGpus({gpu.uuid: PreparedGpu() for gpu in gpus})
 

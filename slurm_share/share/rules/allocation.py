@@ -20,7 +20,7 @@ from ...node.records import Gpu
 from ...slurm.records import JobContext
 from .. import option
 from ..records import BACKEND_TIME_SLICING, Assignment, DriverCaps, Grant, Limits, Plan, PreparedGpus, Refusal, Slot
-from . import drain, driver_caps, granted, limits, static_partitions
+from . import drain, driver_caps, granted, limits, mps, static_partitions
 from .granted import INDEX_UNDER_MPS
 
 NO_DRIVER_CAPS = DriverCaps()
@@ -203,6 +203,9 @@ def _slot(
         partition=partition,
         sm_count=None if partition is None or divided is None else divided.sm_count,
         is_cap_of_driver=cap_mib is not None and gpu.uuid in caps.gpus,
+        mps_namespace=mps.namespace_of(turn if on_gpu is None else on_gpu)
+        if served is not None and served.has_namespaces
+        else None,
     )
 
 
@@ -323,7 +326,7 @@ def with_fewer_tasks(plan: Plan, share: ShareRequest, slots: int, settings: Sett
     GPU."""
     percent = limits.sm_percent(share, settings)
     kept = (with_memory_cap(one, limits.memory_cap_mib(one.gpu, share, settings)) for one in plan.slots[:slots])
-    capped = tuple(slot if slot.partition is not None else replace(slot, sm_percent=percent) for slot in kept)
+    capped = tuple(slot if slot.partition is not None else with_sm_percent(slot, percent) for slot in kept)
     return replace(plan, share=share, slots=capped)
 
 
@@ -335,7 +338,14 @@ def with_memory_cap(slot: Slot, cap_mib: int | None, least_mib: int | None = Non
         memory_ratio=limits.memory_ratio(slot.gpu, cap_mib),
         memory_least_mib=None if cap_mib is None else least_mib or slot.memory_least_mib,
         is_cap_of_driver=slot.is_cap_of_driver and cap_mib is not None,
+        mps_namespace=slot.mps_namespace if cap_mib == slot.memory_cap_mib else mps.uncapped(slot.mps_namespace),
     )
+
+
+def with_sm_percent(slot: Slot, percent: float | None) -> Slot:
+    """Return the slot with another cap on multiprocessors; None: no cap."""
+    namespace = slot.mps_namespace if percent == slot.sm_percent else mps.uncapped(slot.mps_namespace)
+    return replace(slot, sm_percent=percent, mps_namespace=namespace)
 
 
 def too_many(processes: int, per_gpu: int, gpus: int) -> str:
@@ -364,7 +374,14 @@ def _through_backend(plain: Grant, offers: Iterator[Limits], settings: Settings)
     preferred = next(offers)
     why_not = _why_not(preferred, plain)
     if why_not is None:
-        served = replace(plain, backend=preferred.backend, title=preferred.title, why_no_limits=preferred.why_no_limits)
+        served = replace(
+            plain,
+            backend=preferred.backend,
+            title=preferred.title,
+            why_no_limits=preferred.why_no_limits,
+            mps_protocol=preferred.mps_protocol,
+            why_protocol=preferred.why_protocol,
+        )
         return _divided(served, preferred, settings)
     chosen = next((offer for offer in offers if _why_not(offer, plain) is None), None)
     if chosen is None:

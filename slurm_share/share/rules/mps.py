@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from ...core import names
 from ...core.records import MPS_CLIENTS_MIN
-from ..records import Assignment, Slot
-from . import drivers
+from ...core.settings import Settings
+from ...mps.records import Namespace
+from ..records import Assignment, Grant, Slot
+from . import drivers, limits
+
+PROTOCOL_3 = 3
 
 CONNECTIONS = 2
 """An MPS client's connections to its GPU if CUDA_DEVICE_MAX_CONNECTIONS is not set (docs.nvidia.com/deploy/mps)."""
@@ -48,6 +52,49 @@ def has_own_faults(driver_version: str | None) -> bool:
     return drivers.offers(driver_version, drivers.PARTITIONED_FAULTS)
 
 
+def protocol(driver_version: str | None, settings: Settings) -> tuple[int, str]:
+    """Return the protocol of the daemons of hooks, and why it is not the one of the site's settings, if it is not."""
+    if settings.mps_protocol == PROTOCOL_3 and not drivers.offers(driver_version, drivers.MPS_V3):
+        return 2, f"mps_protocol = {PROTOCOL_3} {drivers.needs(driver_version, drivers.MPS_V3)}: its daemons have 2"
+    return settings.mps_protocol, ""
+
+
+def namespaces(grant: Grant, settings: Settings, on_gpu: int | None) -> dict[str, tuple[Namespace, ...]]:
+    """Return the namespaces that the daemon of each GPU must have for the grant's tasks; empty with protocol 2.
+
+    on_gpu: the number of the job's part of its GPU, if it has one. Other jobs of the user have the other parts.
+    """
+    if grant.mps_protocol != PROTOCOL_3:
+        return {}
+    from ...mps.rules import namespaces as v3  # only tasks with protocol 3 need it
+
+    share, is_capped = grant.share, grant.job.share is not None
+    percent = limits.sm_percent(share, settings) if is_capped else None
+    numbers = range(share.per_gpu) if on_gpu is None else (on_gpu,)
+    found = {}
+    for gpu in grant.gpus:
+        cap_mib = limits.memory_cap_mib(gpu, share, settings) if is_capped else None
+        slots = (Namespace(v3.slot_name(number), cap_mib, percent) for number in numbers)
+        found[gpu.uuid] = (*slots, Namespace(v3.ANY))
+    return found
+
+
+def namespace_of(number: int) -> str:
+    """Return the path, below the daemon's pipe directory, of the namespace of a task's place on its GPU."""
+    from ...mps.rules import namespaces as v3
+
+    return f"{v3.SERVER}/{v3.slot_name(number)}"
+
+
+def uncapped(namespace: str | None) -> str | None:
+    """Return the namespace of a task whose caps are not those of its slot: there its environment alone sets them."""
+    if namespace is None:
+        return None
+    from ...mps.rules import namespaces as v3
+
+    return f"{v3.SERVER}/{v3.ANY}"
+
+
 def why_no_program(program: str, *, is_executable: bool) -> str | None:
     """Return why a node with that MPS control `program` in its configuration cannot start MPS; None: it can."""
     if not program:
@@ -63,7 +110,8 @@ def client_environment(slot: Slot) -> tuple[Assignment, ...]:
     """
     return (
         Assignment(names.ENV_MPS, names.MPS_ON),
-        Assignment(names.ENV_MPS_PIPE, slot.mps_directory or ""),
+        Assignment(names.ENV_MPS_PIPE, "/".join(filter(None, (slot.mps_directory, slot.mps_namespace)))),
+        Assignment(names.ENV_MPS_PROTOCOL, str(2 if slot.mps_namespace is None else PROTOCOL_3)),
         *_partition(slot),
         *(() if slot.sm_percent is None else (Assignment(names.ENV_MPS_THREADS, f"{slot.sm_percent:g}"),)),
         *(() if slot.memory_cap_mib is None else (Assignment(names.ENV_MPS_MEMORY, f"0={slot.memory_cap_mib}M"),)),

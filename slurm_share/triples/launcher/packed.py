@@ -19,7 +19,7 @@ from ... import packing
 from ...core import names
 from ...core.text import fold, fold_some
 from ...packing import Attempt, GpuFacts, Start
-from ...share import BACKEND_TIME_SLICING, Assignment, Slot, limits, registry
+from ...share import BACKEND_TIME_SLICING, Assignment, Slot, allocation, limits, registry
 from ..records import Outcome, Run, Worker
 from ..rules import deal, turns
 from ..rules.account import OUTCOME_TEXTS
@@ -96,7 +96,7 @@ class PackEnvironments:
             slot = replace(
                 slot, backend=BACKEND_TIME_SLICING, mps_directory=None, sm_percent=None, variables=(),
                 memory_cap_mib=None, memory_ratio=None, memory_least_mib=None, partition=None, sm_count=None,
-                is_cap_of_driver=False,
+                is_cap_of_driver=False, mps_namespace=None,
             )  # fmt: skip
             return slot, (Assignment(names.ENV_VISIBLE_DEVICES, ",".join(task.gpus)),)
         # The memory ratio for frameworks follows from the booked memory, or from the most of a task with a range.
@@ -106,16 +106,17 @@ class PackEnvironments:
         cap_mib, has_limit = task.cap_mib, slot.is_cap_of_driver and task.cap_mib is not None
         if cap_mib is not None and has_limit:
             cap_mib *= max(task.estimate.processes, 1)  # the driver counts all processes of its cgroup together
-        caps = replace(
-            slot,
-            memory_cap_mib=cap_mib,
-            memory_least_mib=task.least_mib,
-            memory_ratio=ratio,
-            is_cap_of_driver=has_limit,
-        )
         # The daemon of a GPU with static partitions serves no task without one, and applies no percentage.
         percent = percent if task.partition is None else None
-        return replace(caps, memory_ratio=ratio, sm_percent=percent, partition=task.partition), ()
+        capped = allocation.with_sm_percent(allocation.with_memory_cap(slot, cap_mib), percent)
+        slot = replace(
+            capped,
+            memory_least_mib=task.least_mib,
+            memory_ratio=ratio,
+            partition=task.partition,
+            is_cap_of_driver=has_limit,
+        )
+        return slot, ()
 
     def _is_without_mps(self, task: Attempt) -> bool:
         """Return whether a task runs without MPS on a GPU that has an MPS daemon. A task that has a GPU alone does so,

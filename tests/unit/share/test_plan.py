@@ -71,7 +71,7 @@ def test_the_text_is_the_documented_one():
         "slot 0 gpu=0 part=0/2 backend=mps memory_cap_mib=8192 memory_ratio=0.100 sm_percent=12.5 "
         "mps_directory=/run/p0",
         f"environment {OF_ANY.format(0)}{OF_GPU}SLURM_SHARE_MPS=on CUDA_MPS_PIPE_DIRECTORY=/run/p0 "
-        "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=12.5 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8192M "
+        "CUDA_MPS_PROTOCOL_VERSION=2 CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=12.5 CUDA_MPS_PINNED_DEVICE_MEM_LIMIT=0=8192M "
         "SLURM_SHARE_SHARING=mps SLURM_SHARE_MEM_LIMIT=mps "
         "XLA_PYTHON_CLIENT_MEM_FRACTION?=0.100 TF_FORCE_GPU_ALLOW_GROWTH?=true",
         "slot 1 gpu=0 part=1/2 backend=other on_gpu=1 backend_variables=2",

@@ -48,7 +48,7 @@ def test_a_daemon_that_is_stopped_is_not_spoken_to(monkeypatch):
     daemons = {"/a": ProcessIdentity(1), "/b": ProcessIdentity(2)}
     monkeypatch.setattr(mps_health.processes, "read_daemon", lambda place, proc: daemons[place.pipe])
     monkeypatch.setattr(
-        mps_health.mp_control, "examine", lambda place, *_: asked.append(place.pipe) or MpsHealth("fine", None)
+        mps_health.front_ends, "examine", lambda place, *_: asked.append(place.pipe) or MpsHealth("fine", None)
     )
     monkeypatch.setattr(proc, "is_stopped", lambda pid, proc: pid == 2)
     seen = [Daemon(5, "/a", "alive"), Daemon(5, "/b", "alive"), Daemon(5, "/c", "dead"), Daemon(0, "/d", "alive")]
