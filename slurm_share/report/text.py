@@ -13,7 +13,7 @@ from ..usage import TaskUse
 from . import tables
 from .records import JobFigures, JobReport, NodeGpu
 from .rules import figures as adding
-from .rules import spread, wording
+from .rules import mig_fit, spread, wording
 from .rules.next_time import NextTime
 
 WIDTH_LEAST, WIDTH_MOST = 60, 120
@@ -253,6 +253,8 @@ def further(report: JobReport, found: JobFigures) -> list[tuple[str, str]]:
         rows.append(("energy", f"{energy}{rule}"))
     elif found.gpu_count and found.gpus:
         rows.append(("energy", f"unknown: {found.unknown.get('gpus.energy', 'the driver has no counter of it')}"))
+    if instance := mig_fit.sentence([one.use for one in found.gpus]):
+        rows.append(("MIG", instance))
     if report.tasks and (counts := wording.tasks(report)):
         rows.append(("tasks", counts))
     return rows
