@@ -12,7 +12,9 @@ import pytest
 from simulated_host import HOME, without_driver
 from test_mps_driver import ANNA, Node, as_user, at_once, node, soon  # noqa: F401  (a fixture)
 
+from slurm_share.core import process
 from slurm_share.core.errors import MpsPartitionError, MpsSilentError
+from slurm_share.core.process import Deadline
 from slurm_share.mps import control, partitions
 from slurm_share.mps import daemons as actuator
 from slurm_share.mps import processes as mp_processes
@@ -167,12 +169,27 @@ def test_a_user_who_changed_the_partitions_gets_none_of_them(node: Node) -> None
         actuator.start(place, soon())
 
 
-def test_lost_answers_create_no_partition_twice(node: Node) -> None:  # noqa: F811
-    node.fault("mps_lose", "5")
+def test_lost_answers_create_no_partition_twice(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    """The commands are carried out, and the front end ends with 0 and no answer."""
+    real, lost = control._front_end, []
+
+    def front_end(place: MpsPlace, text: str, deadline: Deadline) -> process.Finished:
+        finished = real(place, text, deadline)
+        if "sm_partition add" in text and not lost:
+            lost.append(text)
+            return msgspec.structs.replace(finished, stdout="")
+        return finished
+
+    monkeypatch.setattr(control, "_front_end", front_end)
     found = start(place_of(node, 4))
+    assert lost
     assert len(found.names) == 4
-    (node.state / "mps_lose").unlink()
     assert len(listed(place_of(node, 4))) == 4
+
+
+def test_commands_that_get_lost_are_sent_again(node: Node) -> None:  # noqa: F811
+    node.fault("mps_lose", "5")
+    assert len(start(place_of(node, 4)).names) == 4
 
 
 def test_a_daemon_that_does_not_answer_about_partitions_ends_the_start_in_time(node: Node) -> None:  # noqa: F811

@@ -44,6 +44,8 @@ def test_the_table_of_the_program_with_five_columns_is_read():
         "GPU-51 5 10",
         "GPU-51 two words are no row",
         "GPU-51 id x y z",
+        "GPU-51 a;b 1 8 No",
+        "GPU-51 \x1b[2J 1 8 No",
     ],
 )
 def test_an_answer_without_a_row_of_the_gpu_is_no_table(text):
