@@ -11,6 +11,7 @@ import os
 from ..core import cgroup_paths, names, process
 from ..core.errors import CommandError
 from ..core.paths import Paths
+from ..core.process import Deadline
 from ..node.gpus import driver
 
 TYPE_CHECKING = False  # hooks load this module, and importing `typing` takes time
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 ANSWER_S = 10.0
 """How long a launcher waits for the keeper's answer: SS_LIMITS_ANSWER_MS of plugins/limits_client.h."""
-END_S = 10.0
+END_S = 8.0
 """How long an Epilog waits for the end of the keeper and of the cgroups that it made."""
 _MOST_BYTES = 2048
 _DONE, _NOT = "ok", "no "
@@ -73,14 +74,14 @@ def ask(path: str, request: str) -> str:
     return answer.removeprefix(_NOT) or "the keeper of memory limits has ended"
 
 
-def end(paths: Paths, job_id: int) -> str:
+def end(paths: Paths, job_id: int, deadline: Deadline) -> str:
     """End a job's keeper, and remove the limits and cgroups that it or a killed one has left. Return the reason if that
     is not possible; empty: nothing is left."""
     folder = paths.job(job_id)
     if not any(os.access(f"{folder}/{name}", os.F_OK) for name in (names.LIMITS_LOCK, names.LIMITS_RECORD)):
         return ""
     try:
-        process.run((names.LIMITS_PROGRAM, "end", str(folder)), timeout_s=END_S)
+        process.run((names.LIMITS_PROGRAM, "end", str(folder)), timeout_s=deadline.at_most(END_S).left())
     except CommandError as error:
         return str(error)
     return ""

@@ -200,7 +200,7 @@ class CleanUp:
         cannot be removed, keeps its entry and folder, and the next hook continues.
         """
         for entry in over:
-            self.end_limits(entry)
+            self.end_limits(entry, deadline)
         self.end_daemons(over, deadline.part(DAEMONS_RATIO))
         self.restore_modes(deadline)
         if over:
@@ -299,9 +299,9 @@ class CleanUp:
             self.say(f"job {job_id} of uid {uid}: {note}")
         return True
 
-    def end_limits(self, entry: LedgerJob) -> None:
+    def end_limits(self, entry: LedgerJob, deadline: Deadline) -> None:
         """End the keeper of the job's memory limits, and remove the cgroups that it made."""
-        if why := memory_limits.end(self.paths, entry.job_id):
+        if why := memory_limits.end(self.paths, entry.job_id, deadline):
             self.leave([UserRemains(entry.uid, f"its memory limits are not removed: {why}", job_id=entry.job_id)])
 
     def end_daemons(self, over: Sequence[LedgerJob], deadline: Deadline) -> None:

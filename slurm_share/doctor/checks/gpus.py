@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...core import numbers
 from ...node.records import NodeProcess
-from ...share import FIRST_ORDINARY_UID, registry
+from ...share import FIRST_ORDINARY_UID, drivers, registry
 from ..facts.records import CheckVerdict, Facts, SeenGpu, UnknownFact
 from .base import COMPUTE, Skip, check, configuration, fail, ledger_of, named, ok, seen_or, skip, warn
 from .policy import gpus_of
@@ -130,6 +130,31 @@ def gpu_memory(facts: Facts) -> Sequence[CheckVerdict]:
             "none is needed: the GPU has no memory of its own; `slurm-share doctor --except gpu-memory`",
         )
     return found or ok("all are known")
+
+
+@check(
+    "gpu-memory-limits",
+    COMPUTE,
+    asks="a driver that can enforce memory caps does so",
+    why="MPS alone enforces the caps, which a task can lift; sharing=time-slicing,mem=SIZE is refused here",
+    fix="cgroup v2 and TaskPlugin=task/cgroup in Slurm; RmMemacctMode of the driver not 0; or, where the caps of MPS"
+    ' are enough, memory_limits = "off" in config.toml',
+)
+def gpu_memory_limits(facts: Facts) -> Sequence[CheckVerdict]:
+    _gpus(facts)
+    version = str(facts.gpus.driver)
+    if not drivers.offers(version, drivers.MEMORY_LIMITS):
+        return ok(f"a driver before {drivers.MEMORY_LIMITS} has no limits for cgroups: the caps are those of MPS")
+    if configuration(facts).settings.memory_limits == "off":
+        return skip('memory_limits = "off" in config.toml')
+    if facts.gpus.why_no_limits:
+        return warn(facts.gpus.why_no_limits)
+    if facts.gpus.limit_groups:
+        return warn(
+            f"empty cgroups with limits of ours: {named(facts.gpus.limit_groups)}",
+            "look again in a minute; the next Epilog of their job's user removes them, or: rmdir, from the last on",
+        )
+    return ok(f"the driver enforces memory caps ({facts.gpus.limits_by})")
 
 
 @check(
@@ -273,7 +298,8 @@ def gpu_accounting(facts: Facts) -> Sequence[CheckVerdict]:
 
 
 CHECKS = (
-    *(driver, gpu_count, simulated_gpus, gpu_health, gpu_memory, mig, persistence, compute_mode, gpu_accounting),
+    *(driver, gpu_count, simulated_gpus, gpu_health, gpu_memory, gpu_memory_limits, mig),
+    *(persistence, compute_mode, gpu_accounting),
     gpu_processes,
 )
 """All checks except `cuda`, which comes last."""

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pynvml
+from msgspec.structs import replace
 
 from ...core.errors import DriverError
-from ...node import processes
-from ...node.gpus import binding
+from ...node import cgroups, processes
+from ...node.gpus import binding, driver
 from ...node.records import Gpu
+from ...share import drivers, memory_limits
+from ...slurm.node_name import read_node_name
 from .records import HostGpus, SeenGpu, UnknownFact
+
+NOT_SUPPORTED = "Not Supported"
 
 
 def read_gpus(root: Path = Path("/")) -> HostGpus:
@@ -22,7 +28,35 @@ def read_gpus(root: Path = Path("/")) -> HostGpus:
         version, gpus, cuda = read_driver()
     except DriverError as error:
         version, gpus, cuda = UnknownFact(str(error)), (), None
-    return HostGpus(version, gpus, cuda, read_toolkit(root))
+    found = HostGpus(version, gpus, cuda, read_toolkit(root))
+    return _with_limits(found, root) if isinstance(version, str) else found
+
+
+def _with_limits(found: HostGpus, root: Path) -> HostGpus:
+    """Ask a driver whose release limits the memory of cgroups for the limits of this process's own."""
+    whole = [one.gpu.uuid for one in found.gpus if not one.problems and one.gpu.uuid.startswith("GPU-")]
+    if not whole or not drivers.offers(str(found.driver), drivers.MEMORY_LIMITS):
+        return found
+    mount = root / "sys/fs/cgroup"
+    scope = cgroups.find_scope(read_node_name(os.environ), mount)
+    if scope is None:
+        return replace(found, why_no_limits="Slurm keeps no jobs in cgroup v2 on this node")
+    groups = sorted(Path(scope).glob("*/step_*/user/**/slurm-share_*"))
+    empty = tuple(str(one) for one in groups if "populated 0" in _read(one / "cgroup.events"))
+    found = replace(found, limits_by="dmem" if memory_limits.uses_dmem(str(mount)) else "misc", limit_groups=empty)
+    try:
+        driver.read_memory_limits(whole[0], scope)
+    except DriverError as error:
+        if error.reason != NOT_SUPPORTED:  # with misc also the answer for a cgroup without limits
+            return replace(found, why_no_limits=f"the driver says: {error.reason}")
+    return found
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii")
+    except OSError:
+        return ""
 
 
 def read_toolkit(root: Path = Path("/")) -> str:

@@ -349,6 +349,12 @@ class HostGpus(Struct, frozen=True):
     """Newest CUDA that the driver supports, such as (12, 4); None: unknown."""
     toolkit: str = ""
     """Version of the CUDA toolkit here (/usr/local/cuda); empty: there is none."""
+    why_no_limits: str = ""
+    """Why the driver does not limit the memory of cgroups here, though its release can; empty: it does, or cannot."""
+    limits_by: str = ""
+    """How it counts a cgroup's memory: dmem or misc."""
+    limit_groups: tuple[str, ...] = ()
+    """Cgroups with memory limits of ours that are empty: left of jobs that have ended, or about to be removed."""
 
 
 class AgentFacts(Struct, frozen=True):

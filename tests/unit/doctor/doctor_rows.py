@@ -529,6 +529,13 @@ ROWS = (
         gpus__gpus=(SeenGpu(Gpu(UUID, 0, 0, "A100", None)),)),
     row("gpu-memory", "WARN", "GPU 0 uses the node's memory (MemTotal)",
         gpus__gpus=(SeenGpu(Gpu(UUID, 0, 0, "GB10", 122880, is_host_memory=True)),)),
+    row("gpu-memory-limits", "PASS", "a driver before 615", gpus__driver="580.95"),
+    row("gpu-memory-limits", "SKIP", '"off"', gpus__driver="615.71", config=site('memory_limits = "off"')),
+    row("gpu-memory-limits", "PASS", "(misc)", gpus__driver="615.71", gpus__limits_by="misc"),
+    row("gpu-memory-limits", "WARN", "no jobs in cgroup v2", gpus__driver="615.71",
+        gpus__why_no_limits="Slurm keeps no jobs in cgroup v2 on this node"),
+    row("gpu-memory-limits", "WARN", "empty cgroups", gpus__driver="615.71",
+        gpus__limit_groups=("/x/slurm-share_0_w1",)),
     row("persistence", "WARN", "off on GPU 0", gpus__gpus=(gpu(persistence=False),)),
     row("persistence", "WARN", "to wake 8 may take 24 s", gpus__gpus=(gpu(persistence=False),) * 8),
     row("persistence", "SKIP", "does not tell", gpus__gpus=(gpu(persistence=None),)),
@@ -644,7 +651,8 @@ ROWS = (
         "verdict-field run-in-job prolog-flags prolog epilog select-type lua-plugin job-submit gang process-tracking "
         "confined-devices", **NO_CONF),
     *skips("no driver",
-        "mig mps-driver gpu-count gpu-health gpu-memory persistence compute-mode gpu-processes mps-program",
+        "mig mps-driver gpu-count gpu-health gpu-memory gpu-memory-limits persistence compute-mode gpu-processes "
+        "mps-program",
         **NO_DRIVER),
     *skips("nobody says", "slurmd-restarted node-state gres modes unlike-nodes", slurm__nodes=UNSEEN),
     *skips("nobody says", "mps-health job-folders ledger mps-daemons", state__ledger=UNSEEN),
