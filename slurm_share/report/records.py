@@ -109,6 +109,8 @@ class JobFigures(Struct, frozen=True, kw_only=True):
     simulated: bool = False
     by: Sources = {}
     unknown: Reasons = {}
+    gpu_least_mib: Amount | None = None
+    """The guaranteed part of `gpu_cap_mib`; None: it has none."""
 
     @property
     def cpu_percent(self) -> float | None:

@@ -54,7 +54,7 @@ def _gpus(found: JobFigures) -> list[str]:
 def _gpu_memory(found: JobFigures) -> str:
     if not found.gpu_count or found.gpu_peak_mib is None:
         return ""
-    cap = "" if found.gpu_cap_mib is None else f", cap of a task {gib_text(found.gpu_cap_mib)}"
+    cap = "" if found.gpu_cap_mib is None else f", cap of a task {wording.cap(found)}"
     whole = "" if not found.gpu_memory_mib else f" of {gib_text(found.gpu_memory_mib)}"
     peaks = [one.use.memory_peak_mib for one in found.gpus if one.use.memory_peak_mib is not None]
     written = gib_range_text(min(peaks), max(peaks)) if len(peaks) > 1 else gib_text(peaks[0])

@@ -201,7 +201,7 @@ def _gpu_memory_text(found: JobFigures) -> str:
     if found.gpu_peak_mib is None:
         return f"unknown: {found.unknown.get('gpus.memory_peak_mib') or _WAYS['gpu']}"
     of = f" of {wording.size(found.gpu_memory_mib)}" if found.gpu_memory_mib else ""
-    cap = f"; cap of a task {wording.size(found.gpu_cap_mib)}" if found.gpu_cap_mib else ""
+    cap = f"; cap of a task {wording.cap(found)}" if found.gpu_cap_mib else ""
     booked = [one.use.memory_booked_mib for one in found.gpus if one.use.memory_booked_mib is not None]
     books = f"; booked {wording.size(max(booked))}" if booked else ""
     which = ""

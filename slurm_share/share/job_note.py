@@ -22,8 +22,8 @@ WHO = "prolog"
 
 def begin_share(job: JobContext, plan: Plan, paths: Paths, settings: Settings, *, is_part: bool) -> None:
     """Note the GPUs of a shared job with the memory caps of its plan. Never raises for the job's sake."""
-    caps = {slot.gpu.uuid: slot.enforced_cap_mib for slot in plan.slots}
-    gpus = tuple(_noted(gpu, caps.get(gpu.uuid)) for gpu in plan.gpus)
+    caps = {slot.gpu.uuid: (slot.enforced_cap_mib, slot.memory_least_mib) for slot in plan.slots}
+    gpus = tuple(_noted(gpu, *caps.get(gpu.uuid, (None, None))) for gpu in plan.gpus)
     share = plan.share.per_gpu
     _begin(_note(job, gpus, share=share, slots=len(plan.slots), is_part=is_part), paths, settings)
 
@@ -103,7 +103,7 @@ def _begin(made: note.UseNote, paths: Paths, settings: Settings) -> None:
     note.begin(made, paths.root, accounting=settings.gpu_accounting, say=lambda text: hook.report(WHO, text))
 
 
-def _noted(gpu: Gpu, cap_mib: int | None) -> note.NotedGpu:
+def _noted(gpu: Gpu, cap_mib: int | None, least_mib: int | None = None) -> note.NotedGpu:
     return note.NotedGpu(
         uuid=gpu.uuid,
         index=gpu.index,
@@ -111,4 +111,5 @@ def _noted(gpu: Gpu, cap_mib: int | None) -> note.NotedGpu:
         simulated=gpu.simulated,
         memory_total_mib=None if gpu.is_host_memory else gpu.memory_total_mib,
         memory_cap_mib=cap_mib,
+        memory_least_mib=least_mib,
     )

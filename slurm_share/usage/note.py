@@ -44,6 +44,7 @@ class NotedGpu(Struct, frozen=True, kw_only=True):
     end_mj: int | None = None
     problem: str = ""
     """Why one of the two is not known."""
+    memory_least_mib: int | None = None
 
 
 class UseNote(Struct, frozen=True, kw_only=True):

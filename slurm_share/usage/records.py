@@ -81,6 +81,8 @@ class GpuUse(Struct, frozen=True, gc=False, kw_only=True):
     """Energy of the whole GPU in that time, whoever used it."""
     by: Sources = {}
     unknown: Reasons = {}
+    memory_least_mib: Amount | None = None
+    """The guaranteed part of `memory_cap_mib`, of a task with a range (mem=8G:20G); None: it has none."""
 
 
 class TaskUse(Struct, frozen=True, gc=False, kw_only=True):

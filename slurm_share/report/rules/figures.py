@@ -75,6 +75,9 @@ def figures(report: JobReport) -> JobFigures:
             dram_percent=_mean(measured, "dram_percent"),
             gpu_peak_mib=largest.memory_peak_mib if largest is not None else None,
             gpu_cap_mib=min((use.memory_cap_mib for use in measured if use.memory_cap_mib is not None), default=None),
+            gpu_least_mib=min(
+                (use.memory_least_mib for use in measured if use.memory_least_mib is not None), default=None
+            ),
             gpu_memory_mib=largest.memory_total_mib if largest is not None else None,
             energy_j=energy_j,
             energy_idle_j=total(one.idle_j for one in charged) if len(charged) == len(measured) else None,

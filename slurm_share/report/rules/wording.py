@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from ...core.text import counted, gib_text, joules_text, span_text
+from ...core.text import counted, gib_from_to_text, gib_text, joules_text, span_text
 from ...slurm.accounts import AccountedJob
 from ..records import JobFigures, JobReport
 
@@ -42,6 +42,12 @@ def outcome(report: JobReport, found: JobFigures) -> str:
         return f"{what}{'' if report.run else name} {ended(report)}"
     limit = "" if found.limit_s is None or len(report.starts) > 1 else f" of {span_text(found.limit_s)}"
     return f"{what}{'' if report.run else name} {ended(report)}{after}{limit}"
+
+
+def cap(found: JobFigures) -> str:
+    """Return the memory that a task may have on its GPU: "20.0 GiB", or of a range "8 to 20 GiB"."""
+    most_mib = found.gpu_cap_mib or 0
+    return size(most_mib) if found.gpu_least_mib is None else gib_from_to_text(found.gpu_least_mib, most_mib)
 
 
 def ended(report: JobReport) -> str:

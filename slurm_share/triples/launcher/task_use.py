@@ -411,6 +411,7 @@ class TaskUses:
             memory_total_mib=facts.total_mib,
             memory_peak_mib=its.peak_mib,
             memory_cap_mib=None if budget is None else budget.cap_mib,
+            memory_least_mib=None if budget is None else budget.least_mib,
             idle_s=round(its.idle_s, 1) if its.idle_over_s else None,
             idle_longest_s=round(its.idle_longest_s, 1) if its.idle_over_s else None,
             was_shared=its.was_shared,

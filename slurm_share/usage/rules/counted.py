@@ -72,6 +72,7 @@ def _gpu_use(gpu: NotedGpu, note: UseNote) -> GpuUse:
         device_j=device_j,
         by={name: "hooks" for name in ("held_s", "energy", "device_j", "was_shared") if name not in unknown},
         unknown=unknown,
+        memory_least_mib=gpu.memory_least_mib,
     )
 
 

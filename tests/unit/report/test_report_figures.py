@@ -110,3 +110,10 @@ def test_the_energy_of_a_gpu_that_elements_had_together_is_not_counted_for_each(
     # One sample is at the end of the one and the beginning of the other.
     later = cases.use(job=4712, began=cases.BEGAN + 595, ended=cases.BEGAN + 1195)
     assert figures(cases.report(starts=starts, uses=(cases.use(), later))).device_j == 800_000
+
+
+def test_the_cap_of_a_range_says_its_guaranteed_part_too() -> None:
+    gpus = tuple(cases.gpu(index, memory_cap_mib=20480, memory_least_mib=8192) for index in range(2))
+    found = figures(cases.report(uses=(cases.use(gpus=gpus),)))
+    assert (found.gpu_least_mib, wording.cap(found)) == (8192, "8 to 20 GiB")
+    assert wording.cap(figures(cases.report())) == "38.0 GiB"
