@@ -156,6 +156,7 @@ def read_process(pid: int, proc: str = "/proc") -> MpsProcess | None:
         uids=uids,
         program=_read_program(pid, proc),
         protocol=protocol,
+        is_static=role == "daemon" and parse_static(argv),
     )
 
 

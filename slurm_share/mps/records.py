@@ -144,6 +144,8 @@ class MpsProcess(Struct, frozen=True):
     """The file that it executes (/proc/PID/exe); None: the caller may not read it."""
     protocol: int = 2
     """2, or from driver 615 on also 3, which has other commands and another default pipe directory."""
+    is_static: bool = False
+    """Whether it is a daemon that gives each client a static partition of its GPU."""
 
 
 class MpsStarted(Struct, frozen=True):

@@ -75,7 +75,8 @@ def foreign_mps(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict
         ask = f"CUDA_MPS_PIPE_DIRECTORY={where} nvidia-cuda-mps-control"
         fix = "" if one.pipe is None else f"echo quit | {ask}" if one.protocol == 2 else f"{ask} -q"
         what = "MPS daemon" if one.protocol == 2 else f"MPS daemon (protocol {one.protocol})"
-        found += warn(f"{what} {who.pid} of uid {who.uid} in {where} is not ours", fix)
+        has = "; it has static partitions (-S): programs without one get CUDA error 915" if one.is_static else ""
+        found += warn(f"{what} {who.pid} of uid {who.uid} in {where} is not ours{has}", fix)
     return found or ok("no other daemon")
 
 
@@ -184,7 +185,8 @@ def mps_version(known: BackendFacts, health: MpsOnNode) -> Sequence[CheckVerdict
     "mps-static",
     asks="tasks can have static partitions of the GPUs (sm=static)",
     why="a job that asks for them is refused where there are none; if the site gives them by default (sm), its tasks"
-    " share the GPU evenly",
+    " share the GPU evenly. In a job that has them, a process with CUDA error 915 was probably started without"
+    " CUDA_MPS_SM_PARTITION, in an environment that sudo, ssh or a container cleared",
     fix="install driver 590 or newer; GPUs before Ampere, or divided by MIG, have none: choose another sm in"
     " config.toml for their partitions",
 )

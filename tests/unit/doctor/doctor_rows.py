@@ -570,6 +570,8 @@ ROWS = (
         backends__mps__foreign=(MpsProcess(ProcessIdentity(9, 1, 0), "daemon", "/tmp/nvidia-mps"),)),
     row("foreign-mps", "WARN", "(protocol 3) 9 of uid 0 in /run/nvidia-mps",
         backends__mps__foreign=(MpsProcess(ProcessIdentity(9, 1, 0), "daemon", "/run/nvidia-mps", protocol=3),)),
+    row("foreign-mps", "WARN", "is not ours; it has static partitions (-S): programs without one get CUDA error 915",
+        backends__mps__foreign=(MpsProcess(ProcessIdentity(9, 1, 0), "daemon", "/tmp/nvidia-mps", is_static=True),)),
     # --- what is ours
     row("ledger-lock", "FAIL", "process 9 (x) has held it", state__lock_holder="process 9 (x)"),
     row("job-folders", "FAIL", f"{PIPE} of job 4711 of uid 2001 is gone", **LOST),
