@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 
-from simmps import Client, Daemon, Options, Server, group_of, listening_socket, make_fifo
+from simmps import Client, Daemon, Server, group_of, listening_socket, make_fifo
 from simmps_common import ROUTES_BY_CGROUP, choice, peer, remove, send, state_folder
 from simmps_partitions import Partition, Partitions, chunk_size, total_chunks
 from simmps_v3_file import is_too_long
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from simgpu import Gpu
+    from simmps_start import Options
 
 INVALID_RESOURCE = "CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION"
 DEFAULT = "default"
@@ -129,7 +130,7 @@ class DaemonV3(Daemon):
         return True
 
     def _make_from_file(self, name: str, one: dict[str, Any]) -> None:
-        from simmps_v3_words import set_caps
+        from simmps_v3_values import set_caps
 
         uid = one.get("uid", 0 if self.options.is_multiuser else self.owner)
         server = self.make_server(name, uid, one.get("allowed_devices", ""), one.get("locality_domains", False))
@@ -333,7 +334,8 @@ class DaemonV3(Daemon):
         return not (self.front_ends and choice("SIMMPS_V3_SERIAL", "0") == "1")
 
     def hear_front_end(self, line: _socket.socket, text: bytes) -> None:
-        from simmps_v3_words import Caller, carry_out  # a daemon starts faster without it
+        from simmps_v3_values import Caller  # a daemon starts faster without them
+        from simmps_v3_words import carry_out
 
         if not text:
             self._leave(line)
@@ -372,7 +374,8 @@ class DaemonV3(Daemon):
 
     def hear_other(self, number: int) -> None:
         """Read commands from the standard input of -f, whose end is the daemon's."""
-        from simmps_v3_words import Caller, carry_out
+        from simmps_v3_values import Caller
+        from simmps_v3_words import carry_out
 
         try:
             text = os.read(number, 65536).decode(errors="replace")

@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from simmps import Options
+    from simmps_start import Options
 
 LONGEST = 107
 """Bytes of a socket's path."""
