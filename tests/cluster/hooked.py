@@ -333,7 +333,7 @@ class Node:
 
     @contextlib.contextmanager
     def fault(self, name: str, text: str = "") -> Iterator[None]:
-        """Plant a fault of the simulated MPS while the block runs (packaging/demo/simgpu/simmps_common.py lists them)."""
+        """Plant a fault of the simulated MPS while the block runs (packaging/demo/simgpu/simmps_common.py has them)."""
         file = self._simgpu / name
         file.write_text(text)
         try:
