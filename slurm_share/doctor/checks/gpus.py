@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ...core import numbers
@@ -160,16 +161,23 @@ def gpu_memory_limits(facts: Facts) -> Sequence[CheckVerdict]:
 @check(
     "mig",
     COMPUTE,
-    asks="no GPU is in MIG mode",
-    why="tasks that share an instance take turns, without MPS and without caps; a shared job that is allocated the GPU"
-    " itself is refused",
-    fix="nvidia-smi -i GPU -mig 0 and a reset; where MIG is wanted: the instances in gres.conf, and not the GPU, or"
-    ' mode = "off" for the partition; then `slurm-share doctor --except mig`',
+    asks="a GPU in MIG mode has instances",
+    why="a shared job that is allocated the GPU itself is refused; each instance is a GPU of its own for shares, whose"
+    " tasks take turns there, without MPS and without caps",
+    fix="nvidia-smi mig -i GPU -cgi PROFILE,... -C, and the instances in gres.conf, and not the GPU; or nvidia-smi -i"
+    " GPU -mig 0 and a reset",
 )
 def mig(facts: Facts) -> Sequence[CheckVerdict]:
-    gpus = _gpus(facts)
-    split = [one.gpu.index for one in gpus if one.gpu.mig_parent]
-    return warn(f"MIG is on: GPU {named(split)}") if split else ok("none is")
+    gpus = [one.gpu for one in _gpus(facts)]
+    instances = [gpu for gpu in gpus if gpu.uuid.startswith("MIG-")]
+    empty = [gpu.index for gpu in gpus if gpu.mig_parent and all(one.index != gpu.index for one in instances)]
+    if empty:
+        return warn(f"MIG is on, and there are no instances: GPU {named(empty)}")
+    if not instances:
+        return ok("none is")
+    counts = Counter((one.index, one.name.rpartition(" ")[2]) for one in instances)
+    each = (f"GPU {index}: {count} x {profile}" for (index, profile), count in counts.items())
+    return ok(named(each))
 
 
 @check(

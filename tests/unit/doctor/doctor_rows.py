@@ -478,7 +478,13 @@ ROWS = (
     row("containers", "PASS", "/etc/enroot", host_facts__container_files=(("/etc/enroot/mounts.d", True),)),
     *(row(check, "SKIP", "it hangs", **MISSED) for check in ("open-files", "ptrace", "daemon-limits", "remove-ipc")),
     # --- GPUs and MPS
-    row("mig", "WARN", "GPU 0", gpus__gpus=(SeenGpu(Gpu(UUID, 0, 0, "A100", 40960, mig_parent=True)),)),
+    row("mig", "WARN", "no instances: GPU 0", gpus__gpus=(SeenGpu(Gpu(UUID, 0, 0, "A100", 40960, mig_parent=True)),)),
+    row("mig", "PASS", "GPU 0: 1 x 3g.20gb, GPU 0: 2 x 1g.5gb", gpus__gpus=(
+        SeenGpu(Gpu(UUID, 0, 0, "A100", 40960, mig_parent=True)),
+        SeenGpu(Gpu("MIG-1", 0, None, "A100 MIG 3g.20gb", 20096)),
+        SeenGpu(Gpu("MIG-2", 0, None, "A100 MIG 1g.5gb", 4864)),
+        SeenGpu(Gpu("MIG-3", 0, None, "A100 MIG 1g.5gb", 4864)),
+    )),
     row("mps-driver", "FAIL", "driver 470.223 has no memory cap", gpus__driver="470.223"),
     row("mps-driver", "WARN", "driver 535.261.03 cannot report that a server is in FAULT", gpus__driver="535.261.03"),
     row("mps-driver", "WARN", "max_share is 60, and MPS of driver 550.163 supports 48", config=site("max_share = 60")),
