@@ -69,6 +69,7 @@ static struct {
 	/* the driver's limits of memory */
 	char limits_socket[SS_LIMITS_PATH_SIZE]; /* empty: no slot has one */
 	uint32_t ended;                          /* tasks of the step on this node */
+	const char *state_root;
 	/* a batch shell */
 	bool is_script;
 	struct ss_exit_message exit_message;
@@ -509,6 +510,7 @@ void ss_step_prepare(spank_t sp, const char *state_root)
 	char path[512];
 
 	now.slurmstepd = (uint32_t)getpid();
+	now.state_root = state_root;
 	if (spank_get_item(sp, S_JOB_STEPID, &step_id) != ESPANK_SUCCESS || !(is_batch(step_id) || is_tasks(step_id)) ||
 	    spank_get_item(sp, S_JOB_ID, &owner.job) != ESPANK_SUCCESS || spank_get_item(sp, S_JOB_UID, &uid) != ESPANK_SUCCESS)
 		return;
@@ -958,16 +960,27 @@ static bool has_lost_tasks(spank_t sp, char *sentence, size_t size)
 	return true;
 }
 
+/* Have the limits of an ended task removed, and its cgroups below the step's, before slurmstepd removes its own: they are not empty
+ * otherwise. If the keeper was killed, another one does it from the record. */
+static void end_limits(void)
+{
+	const char *request = ++now.ended >= now.step.local_tasks ? "over last" : "over";
+	struct ss_plan_owner owner = { now.step.job, now.step.uid, getenv("SLURMD_NODENAME") };
+	char why[SS_SENTENCE_SIZE];
+
+	if (ss_limits_ask(now.limits_socket, request, why, sizeof why) == 0)
+		return;
+	ss_limits_start(now.state_root, &owner);
+	if (ss_limits_ask(now.limits_socket, request, why, sizeof why) != 0)
+		slurm_error("slurm-share: memory limits of step %u.%u: %s", now.step.job, now.step_id, why);
+}
+
 void ss_step_task_ended(spank_t sp)
 {
 	int local_task = local_task_id(sp);
 
-	if (now.limits_socket[0] != '\0') {
-		char why[SS_SENTENCE_SIZE];
-		/* before slurmstepd removes the tasks' cgroups */
-		if (ss_limits_ask(now.limits_socket, ++now.ended >= now.step.local_tasks ? "over last" : "over", why, sizeof why) != 0)
-			slurm_error("slurm-share: memory limits of step %u.%u: %s", now.step.job, now.step_id, why);
-	}
+	if (now.limits_socket[0] != '\0')
+		end_limits();
 	if (now.verdict == GIVE_BATCH) {
 		char sentence[224];
 		bool is_loss = has_lost_tasks(sp, sentence, sizeof sentence);

@@ -66,9 +66,11 @@ def script(cluster: Cluster, name: str, text: str) -> None:
     cluster.as_user("alice", f"cat > ~/{name}; chmod +x ~/{name}", input=text, check=True)
 
 
-def run_of(cluster: Cluster, arguments: str, folder: str) -> tuple[int, Path]:
+def run_of(cluster: Cluster, arguments: str, folder: str, seconds: int = 1) -> tuple[int, Path]:
     """Submit a run of llsub; return its job and its folder."""
-    said = cluster.as_user("alice", f"mkdir -p {folder}; cd {folder}; llsub {arguments}", check=True).stdout
+    said = cluster.as_user(
+        "alice", f"mkdir -p {folder}; cd {folder}; SECS={seconds} llsub {arguments}", check=True
+    ).stdout
     match = re.search(r"^job (\d+): .*logs will be in (\S+?/LLSUB\.\d+)/", said, re.MULTILINE)
     assert match, said
     return int(match[1]), cluster.home / "alice" / folder / Path(match[2]).name
@@ -147,14 +149,14 @@ def test_each_slot_of_a_run_has_a_cgroup_and_a_task_above_its_cap_fails_alone(ei
 def test_whatever_ends_a_run_ends_its_tasks_and_leaves_no_cgroup(either: Cluster, end: str) -> None:
     script(either, "parts.sh", PARTS)
     limit = "-T 1" if end == "time" else ""
-    job, _ = run_of(either, f"~/parts.sh '[1,2]' --share-gpu=mem=8G -g 1 {limit}", end)
-    tasks = "pgrep -f 'simgpu-task --memory 7G'"
+    job, _ = run_of(either, f"~/parts.sh '[1,2]' --share-gpu=mem=8G -g 1 {limit}", end, 600)
+    tasks = "pgrep -f '[s]imgpu-task --memory 7G'"
     until(lambda: either.exec("n1", ["sh", "-c", tasks]).stdout.count("\n") >= 1, "a task")
     if end == "scancel":
         either.exec("ctl", ["scancel", str(job)], check=True)
     elif end != "time":
-        name = {"launcher": "-f llsub_launcher\\|slurm_share.triples", "keeper": "-x slurm-share-lim"}.get(end)
-        kill = f"pkill -9 {name}" if name else f"pkill -9 -f 'slurmstepd: .{job}.0'"
+        name = {"launcher": "-f '[s]lurm_share.cli.main launch'", "keeper": "-x slurm-share-lim"}.get(end)
+        kill = f"pkill -9 {name}" if name else f"pkill -9 -f '[s]lurmstepd: .{job}.0'"
         either.exec("n1", ["sh", "-c", kill])
         if end == "keeper":
             either.exec("ctl", ["scancel", str(job)], check=True)
@@ -229,7 +231,7 @@ def test_a_reserved_part_is_given_back_at_each_end_of_a_task(either: Cluster) ->
     )
     either.wait_running(job)
     until(lambda: either.exec("n1", ["sh", "-c", RESERVED]).stdout.count("soft=") >= 1, "what is reserved")
-    either.exec("n1", ["sh", "-c", f"pkill -9 -x slurm-share-lim; pkill -9 -f 'slurmstepd: .{job}.0'"])
+    either.exec("n1", ["sh", "-c", f"pkill -9 -x slurm-share-lim; pkill -9 -f '[s]lurmstepd: .{job}.0'"])
     either.exec("ctl", ["scancel", str(job)])
     either.wait(job)
     for _ in range(3):

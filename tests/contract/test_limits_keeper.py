@@ -191,6 +191,19 @@ def test_a_launchers_child_enters_a_group_and_becomes_its_program(job: Job) -> N
     assert list(leaf.glob("slurm-share_*")) == []
 
 
+def test_another_keeper_ends_what_a_killed_one_has_recorded(job: Job) -> None:
+    """As slurmstepd asks for at the end of a task."""
+    leaf, uuid = job.task(0), job.host.gpus()[0]["uuid"]
+    assert job.ask(f"enter w0 {uuid}=1024:2048", leaf) == ""
+    assert job.ask("task 0", job.task(1)) == ""
+    for pid in job.keepers():
+        os.kill(pid, signal.SIGKILL)
+    assert until(lambda: job.keepers() == [])
+    assert job.keep() == 0
+    assert job.ask("over last", job.step / "slurm", uid=0) == ""
+    assert (list(leaf.glob("slurm-share_*")), job.reserved()) == ([], [])
+
+
 def test_a_child_that_gets_no_limit_does_not_run(job: Job) -> None:
     assert job.end().returncode == 0
     wanted = {names.ENV_LIMITS: f"{job.socket} w3 {job.host.gpus()[1]['uuid']}=0:2048"}
