@@ -248,7 +248,8 @@ def _has_some(nodes: Sequence[Evidence]) -> bool:
 
 
 def _request(job: QueuedJob | None, nodes: Sequence[Evidence], nppn: int, settings: Settings) -> ShareRequest | None:
-    """Return the share with NPPN tasks. The user's other settings stay; a memory cap stays only if N of it fit."""
+    """Return the share with NPPN tasks. The user's other settings stay; a memory cap stays only if N of it, or of its
+    guaranteed part, fit."""
     gpus = _fewest(nodes)
     if not gpus or nppn % gpus or not 1 <= nppn // gpus <= names.SHARE_MAX:
         return None
@@ -262,7 +263,8 @@ def _request(job: QueuedJob | None, nodes: Sequence[Evidence], nppn: int, settin
     if not rooms or not is_capped:
         return request
     part = min(usable_mib(room, settings) for room in rooms) // each
-    if request.mem_mib is not None and not peak <= request.mem_mib <= part:
+    booked = request.mem_least_mib or request.mem_mib
+    if request.mem_mib is not None and booked is not None and not (peak <= request.mem_mib and booked <= part):
         request = replace(request, mem_mib=None, mem_least_mib=None)
     smallest = min(room.total for room in rooms)
     cap = limits.memory_cap_mib(Gpu("", 0, 0, "", smallest), request, settings)

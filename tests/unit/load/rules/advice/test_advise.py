@@ -511,6 +511,8 @@ def test_elements_of_a_shared_array_have_one_advice_and_keep_their_gpu():
         ({"share": "2,sm=even"}, ("--share-gpu=4,sm=even", "llsub [1,8,5] --share-gpu=sm=even")),
         ({"share": "2,mem=4096M"}, ("--share-gpu=4,mem=4096M", "llsub [1,8,5] --share-gpu=mem=4096M")),
         ({"share": "2,mem=15G"}, ("--share-gpu=4", "llsub [1,8,5]")),
+        ({"share": "2,mem=4G:15G"}, ("--share-gpu=4,mem=4096M:15360M", "llsub [1,8,5] --share-gpu=mem=4096M:15360M")),
+        ({"share": "2,mem=15G:20G"}, ("--share-gpu=4", "llsub [1,8,5]")),
         (
             {"share": "2,mps=off"},
             ("--share-gpu=4,sharing=time-slicing", "llsub [1,8,5] --share-gpu=sharing=time-slicing"),
