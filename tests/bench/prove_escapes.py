@@ -1,16 +1,15 @@
 """A thousand tasks that try to get more memory than their cap: python tests/bench/prove_escapes.py [TASKS] [DRIVER].
 
-Needs root; makes its own local cluster of one node, whose simulated driver is of that release (620 if not given). Each
-round is `slurm-share prove` with the promises about memory; TASKS (1000 if not given) is how many tasks the rounds
-start. From 615 on, with cgroup v2 (tests/kernel.sh), no task may get more than its cap and 2 %, except of managed
-memory; below, the rows say what got around the cap of MPS, and how much it got.
+Needs root; makes its own local cluster of one node, whose simulated driver is of that release (620 if not given). On
+the node the probes of `slurm-share prove` run one after the other, under one MPS daemon, until they have started TASKS
+tasks (1000 if not given). From 615 on, with cgroup v2 (tests/kernel.sh), no task may get more than its cap and 2 %, except of
+managed memory; below, the rows say what got around the cap of MPS, and how much it got.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-from collections import defaultdict
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "cluster"))
@@ -20,32 +19,53 @@ from clusters import ON_V2
 
 from localcluster import Cluster
 
-PROMISES = ("cap-under-mps", "memory-without-mps", "memory-unset", "memory-mangled", "memory-wrong-pipe",
-            "memory-unseen-gpu", "memory-fork", "memory-second-context", "memory-async", "memory-vmm",
-            "memory-managed")  # fmt: skip
-UNCOUNTED = ("memory-managed",)
+UNCOUNTED = "managed"
 MOST_RATIO = 1.02
 ENFORCED_SINCE = 615
+TASKS_OF = {"forked": 2}
+"""Probes that start more than one process."""
+# Runs on the node as root. Prints a JSON object: by probe, the memory of each of its tasks as a part of the cap.
+ROUNDS = """
+import json, sys
+from slurm_share.core.config import load
+from slurm_share.mps import daemons
+from slurm_share.prove import proof, stage
+from slurm_share.prove.probes import Probes
+from slurm_share.share import node_offer
+count, has_limits, of = int(sys.argv[1]), sys.argv[2] == "1", json.loads(sys.argv[3])
+settings, got, tasks = load().settings, {}, 0
+gpu = node_offer.read_offer(settings).gpus[0]
+names = ("device_under_mps", "device_without_mps", "unset", "mangled", "wrong_pipe", "unseen_gpu", "forked",
+         "second_context", "asynchronous", "created", "managed")
+with stage.alone(settings.mps_control):
+    made = stage.Stage(gpu, daemons.owner(65534, 65534), settings.mps_control, 2048, gpu.memory_total_mib)
+    probes = Probes(made, has_limits=has_limits, has_mps=True)
+    try:
+        while tasks < count:
+            for name in names:
+                found = probes.run(name)
+                got.setdefault(name, []).append(found["got_mib"] / found["cap_mib"])
+                tasks += of.get(name, 1)
+                made.end_clients()
+    finally:
+        made.reset()
+print(json.dumps({"tasks": tasks, "got": got}))
+"""
 
 
-def main(tasks: int, release: int) -> None:
-    got: dict[str, list[float]] = defaultdict(list)
-    with Cluster.up("prove-bench", nodes=1, driver=release, cgroup_v2=ON_V2) as cluster:
-        while sum(map(len, got.values())) < tasks:
-            argv = ["slurm-share", "prove", "--yes", "--json", "-", "--only", ",".join(PROMISES)]
-            done = cluster.exec("n1", argv)
-            for one in json.loads(done.stdout)["verdicts"]:
-                measured = one["measured"]
-                got[one["promise"]].append(measured["got_mib"] / measured["cap_mib"])
-        version = cluster.slurm_version
+def main(tasks: int, release: int) -> bool:
     is_enforced = release >= ENFORCED_SINCE and ON_V2
-    rows = [Row("tasks", sum(map(len, got.values())), "tasks", tasks, better="higher")]
-    for name in PROMISES:
-        has_bar = name == "cap-under-mps" or (is_enforced and name not in UNCOUNTED)
-        rows.append(Row(f"{name}: the most of its cap", round(max(got[name]), 3), "x",
-                        MOST_RATIO if has_bar else None, better="lower"))  # fmt: skip
-    report("prove_escapes", version, rows, driver=release, enforced=is_enforced)
+    with Cluster.up("prove-bench", nodes=1, driver=release, cgroup_v2=ON_V2) as cluster:
+        argv = ["/opt/slurm-share/bin/python", "-c", ROUNDS, str(tasks), str(int(is_enforced)), json.dumps(TASKS_OF)]
+        found = json.loads(cluster.exec("n1", argv, check=True, timeout=None).stdout)
+        version = cluster.slurm_version
+    rows = [Row("tasks", found["tasks"], "tasks", tasks, better="higher")]
+    for name, got in found["got"].items():
+        has_bar = name == "device_under_mps" or (is_enforced and name != UNCOUNTED)
+        rows.append(Row(f"{name}: the most of its cap", max(got), "x", MOST_RATIO if has_bar else None))
+    return report(f"prove_escapes_{release}", version, rows, driver=release, enforced=is_enforced)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000, int(sys.argv[2]) if len(sys.argv) > 2 else 620)
+    number, driver = (*sys.argv[1:], *("1000", "620")[len(sys.argv) - 1 :])
+    sys.exit(not main(int(number), int(driver)))
