@@ -2,8 +2,8 @@
 
 Needs root; makes its own local cluster of one node, whose simulated driver is of that release (620 if not given). On
 the node the probes of `slurm-share prove` run one after the other, under one MPS daemon, until they have started TASKS
-tasks (1000 if not given). From 615 on, with cgroup v2 (tests/kernel.sh), no task may get more than its cap and 2 %, except of
-managed memory; below, the rows say what got around the cap of MPS, and how much it got.
+tasks (1000 if not given). From 615 on, with cgroup v2 (tests/kernel.sh), no task may get more than its cap and 2 %,
+except of managed memory; below, the rows say what got around the cap of MPS, and how much it got.
 """
 
 from __future__ import annotations
