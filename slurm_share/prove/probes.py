@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 
 from ..core import process
+from ..mps.records import Namespace
+from ..mps.rules import namespaces
 from .rules.promises import Value
 from .stage import Client, Stage
 
@@ -125,6 +127,27 @@ class Probes:
         assert found is not None, "a daemon with partitions names them"
         one, other = (self._stage.environment(mps=True, CUDA_MPS_SM_PARTITION=name) for name in found.names[:2])
         return self._beside(one, other, lambda client: client.ending(FAULT_S), "fault")
+
+    # ---- protocol 3 ----
+
+    def namespace_memory(self) -> Found:
+        return self._most_in(self._in_namespace(CUDA_MPS_PINNED_DEVICE_MEM_LIMIT="0=9999G"), "device", limited=False)
+
+    def namespace_percentage(self) -> Found:
+        stage = self._stage
+        whole = stage.client(stage.environment(mps=False), "context").wait_for("context")[0]["sms"]
+        environ = self._in_namespace(CUDA_MPS_ACTIVE_THREAD_PERCENTAGE="100")
+        line = stage.client(environ, "context").wait_for("context")[0]
+        return {"sms": line["sms"], "all_sms": whole, "percent": PERCENT}
+
+    def _in_namespace(self, **others: str) -> dict[str, str]:
+        """Start a daemon with one namespace; return the environment of a task in it that lies about its caps."""
+        name = namespaces.slot_name(0)
+        pipe = self._stage.start_daemon(namespaces=(Namespace(name, self._stage.cap_mib, PERCENT),)).place.pipe
+        return self._stage.environment(mps=True) | {
+            "CUDA_MPS_PIPE_DIRECTORY": f"{pipe}/{namespaces.SERVER}/{name}",
+            **others,
+        }
 
     # ---- faults and ends ----
 

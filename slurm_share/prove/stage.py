@@ -22,7 +22,7 @@ from ..core.errors import DriverError, SlurmShareError, StateError
 from ..core.process import Deadline
 from ..core.records import DaemonGroup, Owner
 from ..mps import cgroups, daemons
-from ..mps.records import MpsPlace, MpsStarted
+from ..mps.records import MpsPlace, MpsStarted, Namespace
 from ..node.gpus import driver as nvml
 from ..node.records import Gpu
 
@@ -112,8 +112,8 @@ class Stage:
 
     # ---- MPS ----
 
-    def start_daemon(self, partitions: int = 0) -> MpsStarted:
-        """Start the user's MPS daemon on the GPU. Raises a SlurmShareError."""
+    def start_daemon(self, partitions: int = 0, namespaces: tuple[Namespace, ...] = ()) -> MpsStarted:
+        """Start the user's MPS daemon on the GPU; with namespaces one of protocol 3. Raises a SlurmShareError."""
         self._number += 1
         place = MpsPlace(
             self._mps_program,
@@ -122,6 +122,8 @@ class Stage:
             self.owner,
             tuple((name, os.environ[name]) for name in _KEPT if name in os.environ and name != "PATH"),
             partitions=partitions,
+            protocol=3 if namespaces else 2,
+            namespaces=namespaces,
         )
         self._daemon = daemons.start(place, Deadline.after(START_S))
         return self._daemon

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from clusters import ON_V2, cluster_of
-from hooked import Node, output_of, until
+from hooked import Node, configured, output_of, until
 
 from localcluster import Cluster
 
@@ -21,7 +21,7 @@ LEFT = (
 """Prints what a proof leaves, with exit code 0 if it leaves anything of all that."""
 
 
-@pytest.fixture(scope="module", params=[620] if ON_V2 else [580, 610])
+@pytest.fixture(scope="module", params=[620] if ON_V2 else [580, 615])
 def cluster(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster of one node whose simulated driver is of that release."""
     with cluster_of("prove", nodes=1, driver=request.param) as made:
@@ -57,7 +57,7 @@ def test_a_node_proves_what_its_driver_promises_and_shows_what_escapes_the_cap_o
     for name in ("partition-needed", "partition-known", "partition-fault"):
         assert outcomes[name] == ("holds" if release >= 610 else "not on this driver"), found[name]
     memory = {name.removeprefix("memory-"): one for name, one in found.items() if name.startswith("memory-")}
-    if release >= 615:
+    if release >= 615 and ON_V2:
         assert {name for name, one in memory.items() if one["outcome"] != "holds"} == {"managed"}
         assert outcomes["total"] == outcomes["elastic"] == "holds", (found["total"], found["elastic"])
         most = max(one["measured"]["got_mib"] / one["measured"]["cap_mib"] for name, one in memory.items()
@@ -68,6 +68,14 @@ def test_a_node_proves_what_its_driver_promises_and_shows_what_escapes_the_cap_o
         escaped = {name for name, one in memory.items() if "here got" in one["why"]}
         assert escaped >= ESCAPES
     assert not any(one["outcome"] == "does not hold here" and one["is_promised"] for one in found.values())
+
+
+def test_a_namespace_of_protocol_3_keeps_its_caps_whatever_the_task_writes(cluster: Cluster, node: Node) -> None:
+    with configured(cluster, "mps_protocol = 3"):
+        found = proof(node, "--only", "namespace-memory,namespace-sm")
+    outcomes = {one["outcome"] for one in found.values()}
+    is_there = '"driver": "6' in cluster.exec("n1", ["slurm-share", "methods", "--json"]).stdout
+    assert outcomes == ({"holds"} if is_there else {"not on this driver"}), found
 
 
 def test_a_node_in_use_is_refused_and_its_job_goes_on(cluster: Cluster, node: Node) -> None:

@@ -198,6 +198,16 @@ PROMISES = (
         method=methods.ELASTIC, since=drivers.MEMORY_LIMITS, probe="elastic", rule=_guaranteed,
     ),
     Promise(
+        name="namespace-memory",
+        says="under protocol 3 of MPS a task's environment cannot raise its memory cap",
+        method=methods.V3, probe="namespace_memory", rule=_bounded,
+    ),
+    Promise(
+        name="namespace-sm",
+        says="under protocol 3 of MPS a task's environment cannot raise its part of the SM",
+        method=methods.V3, probe="namespace_percentage", rule=_sms,
+    ),
+    Promise(
         name="partition-needed",
         says="a daemon with static partitions serves no task without one",
         method=methods.STATIC, probe="without_partition", rule=_refused,
