@@ -53,7 +53,7 @@ CAUSES = {
     NO_MPS_PROGRAM: COUNTED,  # the site requires MPS (mps_required), and its program is missing
     STATE_UNWRITABLE: COUNTED,  # root's state cannot be written, and no user's file is on its file system
     # A user can cause these, for himself or for others.
-    JOB: NEVER,  # the job's request: too many tasks, no GPU, mps=on without MPS
+    JOB: NEVER,  # the job's request: too many tasks, no GPU, sharing=mps without MPS
     OTHER_USER: NEVER,  # a job of another user is alive on a node that is for one user
     CROWDED: NEVER,  # other jobs of the same user have the GPU
     MPS_FAILED: NEVER,  # the user's own MPS daemon does not start

@@ -238,7 +238,8 @@ def deal(
     A process of a packed run gets its GPU only when a task starts, and all processes may share one. Each GPU is then
     prepared for at least two tasks, within the backend's limit.
 
-    Raises LaunchError if the processes cannot have GPUs, or if mps=on was requested without MPS. Nothing runs then.
+    Raises LaunchError if the processes cannot have GPUs, or if sharing=mps was requested without MPS. Nothing runs
+    then.
     """
     try:
         gpus = visible_gpus(visible, None if driver is None else driver.gpus)
