@@ -158,7 +158,7 @@ def test_whatever_ends_a_run_ends_its_tasks_and_leaves_no_cgroup(either: Cluster
         name = {"launcher": "-f '[s]lurm_share.cli.main launch'", "keeper": "-x slurm-share-lim"}.get(end)
         kill = f"pkill -9 {name}" if name else f"pkill -9 -f '[s]lurmstepd: .{job}.0'"
         either.exec("n1", ["sh", "-c", kill])
-        if end == "keeper":
+        if end in ("keeper", "slurmstepd"):
             either.exec("ctl", ["scancel", str(job)], check=True)
     either.wait(job, 180)
     until(lambda: either.exec("n1", ["sh", "-c", tasks]).stdout == "", "the end of all tasks")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ...core import names
 from ...core.records import ShareRequest
 from ...core.settings import Settings
-from ..records import DriverCaps, Grant, Plan, Slot
+from ..records import DriverCaps, Grant, Plan
 from . import drivers
 
 NO_CAP = "no cap is enforced"
@@ -74,10 +74,3 @@ def notes(plan: Plan) -> Iterator[str]:
 def without(plan: Plan) -> Plan:
     """Return the plan as it is carried out where the driver does not limit memory after all."""
     return replace(plan, slots=tuple(replace(slot, is_cap_of_driver=False) for slot in plan.slots))
-
-
-def is_required(plan: Plan, slot: Slot) -> bool:
-    """Return whether a task in the slot may not run if the driver does not limit its memory, as in plugins/limits.c."""
-    if not slot.is_cap_of_driver:
-        return False
-    return bool(slot.memory_least_mib) or (plan.share.mem_mib is not None and slot.mps_directory is None)

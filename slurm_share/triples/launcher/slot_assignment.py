@@ -180,7 +180,7 @@ def _with_limits(plan: Plan, here: LauncherJob, paths: Paths) -> tuple[Plan, str
     why = memory_limits.ask(limits_socket, "check")
     if not why:
         return plan, limits_socket, []
-    if any(driver_caps.is_required(plan, slot) for slot in capped):
+    if plan.share.mem_mib is not None and any(slot.mps_directory is None for slot in capped):
         raise cannot_run(here, f"the driver does not limit their memory to {capped[0].memory_cap_mib} MiB ({why})")
     effect = "MPS alone enforces their caps" if capped[0].mps_directory is not None else driver_caps.NO_CAP
     note = f"the driver does not limit the memory of tasks on {here.node} ({why}): {effect}"

@@ -110,10 +110,8 @@ def test_mig_instances_and_gpus_with_a_problem_are_not_limited():
     )
 
 
-def test_a_task_may_run_without_a_limit_only_if_mps_has_its_cap_or_its_user_named_none():
-    by_mps = plan(SIZED, NEW, directories={"GPU-0": "/p"})
-    elastic = plan(replace(SIZED, mem_least_mib=4096), NEW, directories={"GPU-0": "/p"})
-    required = [driver_caps.is_required(one, one.slots[0]) for one in (by_mps, plan(IN_TURNS, NEW), elastic)]
-    assert required == [False, True, True]
-    assert not driver_caps.is_required(plan(EVEN, {**NEW, "why_not": "no MPS"}), plan(EVEN, NEW).slots[0])
-    assert not any(slot.is_cap_of_driver for slot in driver_caps.without(by_mps).slots)
+def test_a_plan_that_is_carried_out_without_the_driver_has_the_caps_of_mps():
+    by_mps = driver_caps.without(plan(SIZED, NEW, directories={"GPU-0": "/p"}))
+    assert not any(slot.is_cap_of_driver for slot in by_mps.slots)
+    assert environment(by_mps)["SLURM_SHARE_MEM_LIMIT"] == "mps"
+    assert "XLA_PYTHON_CLIENT_MEM_FRACTION" in environment(by_mps)
