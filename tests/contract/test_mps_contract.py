@@ -187,7 +187,11 @@ def stand_in(driver: str, *options: str) -> Iterator[Program]:
 
 @pytest.fixture
 def mps(program: Program) -> Iterator[Mps]:
-    """Return folders with a short path: a socket's path has at most 87 bytes here."""
+    yield from make_mps(program)
+
+
+def make_mps(program: Program) -> Iterator[Mps]:
+    """Yield folders with a short path: a socket's path has at most 87 bytes here."""
     home = tempfile.mkdtemp(prefix="m", dir="/tmp")
     Path(home).chmod(0o755)
     found = Mps(program, home)

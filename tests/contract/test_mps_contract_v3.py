@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from simulated_host import without_driver
-from test_mps_contract import NO_DAEMON, NOBODY, Mps, Program, mps, root_only, stand_in  # noqa: F401  (a fixture)
+from test_mps_contract import NO_DAEMON, NOBODY, Mps, Program, make_mps, root_only, stand_in
 
 pytestmark = without_driver
 
@@ -37,7 +37,15 @@ def program(request: pytest.FixtureRequest) -> Iterator[Program]:
     yield from stand_in(request.param)
 
 
-def start(mps: Mps, text: str = CONFIG) -> tuple[int, str, str]:  # noqa: F811
+@pytest.fixture
+def mps(program: Program) -> Iterator[Mps]:
+    """Return folders as for protocol 2, and end a daemon of protocol 3 that is left in them."""
+    for found in make_mps(program):
+        yield found
+        found.run("-q")
+
+
+def start(mps: Mps, text: str = CONFIG) -> tuple[int, str, str]:
     """Start a daemon with this file; wait until its server is ready."""
     file = Path(mps.home, "config.toml")
     file.write_text(text)
@@ -47,7 +55,7 @@ def start(mps: Mps, text: str = CONFIG) -> tuple[int, str, str]:  # noqa: F811
     return done
 
 
-def rows(mps: Mps, *words: str) -> list[list[str]]:  # noqa: F811
+def rows(mps: Mps, *words: str) -> list[list[str]]:
     """Return the rows of a list, split from the left: the last field may hold commas."""
     code, said, errors = mps.run(*words, CSV)
     assert (code, errors) == (0, "")
@@ -55,15 +63,14 @@ def rows(mps: Mps, *words: str) -> list[list[str]]:  # noqa: F811
 
 
 @pytest.fixture
-def v3(mps: Mps) -> Iterator[Mps]:  # noqa: F811
+def v3(mps: Mps) -> Mps:
     code, said, errors = start(mps)
     assert (code, errors) == (0, "")
     assert mps.pipe in said, "it says where clients connect"
-    yield mps
-    mps.run("-q")
+    return mps
 
 
-def in_space(mps: Mps, name: str, **environ: str) -> dict[str, str]:  # noqa: F811
+def in_space(mps: Mps, name: str, **environ: str) -> dict[str, str]:
     return {"CUDA_MPS_PIPE_DIRECTORY": f"{mps.pipe}/s/{name}", **environ}
 
 
@@ -242,7 +249,7 @@ def test_a_running_daemon_decides_the_protocol(v3: Mps) -> None:
     assert v3.run("-p", "2", "-d")[0] == 1, "only one daemon in a folder"
 
 
-def test_the_environment_wins_over_the_option(mps: Mps) -> None:  # noqa: F811
+def test_the_environment_wins_over_the_option(mps: Mps) -> None:
     assert mps.run("-p", "3", "-d", environ={"CUDA_MPS_PROTOCOL_VERSION": "2"})[0] == 0
     assert mps.answer("get_default_active_thread_percentage") == "100.0\n"
     assert mps.run("server", "list")[1].startswith("Unknown command")
@@ -259,25 +266,25 @@ def test_the_environment_wins_over_the_option(mps: Mps) -> None:  # noqa: F811
         "[servers.s\n",
     ],
 )
-def test_a_file_with_a_mistake_starts_nothing(mps: Mps, text: str) -> None:  # noqa: F811
+def test_a_file_with_a_mistake_starts_nothing(mps: Mps, text: str) -> None:
     code, said, _ = start(mps, text)
     assert code == 1
     assert said != ""
     assert not Path(mps.pipe).exists() or mps.holder() is None
 
 
-def test_a_file_that_is_not_there_starts_nothing(mps: Mps) -> None:  # noqa: F811
+def test_a_file_that_is_not_there_starts_nothing(mps: Mps) -> None:
     assert mps.run("-p", "3", "-d", "-a", f"{mps.home}/none")[0] == 1
 
 
-def test_a_pipe_directory_that_is_too_long(mps: Mps) -> None:  # noqa: F811
+def test_a_pipe_directory_that_is_too_long(mps: Mps) -> None:
     long = f"{mps.home}/" + "p" * (117 - len(mps.home) - 1)
     code, said, _ = mps.run("-p", "3", "-d", environ={"CUDA_MPS_PIPE_DIRECTORY": long})
     assert (code, said) == (1, "Failed to initialize MPS control daemon\n")
     assert not Path(mps.home, "logs").exists()
 
 
-def test_the_foreground_ends_with_its_input(mps: Mps) -> None:  # noqa: F811
+def test_the_foreground_ends_with_its_input(mps: Mps) -> None:
     daemon = subprocess.Popen(
         [mps.program.path, "-p", "3", "-f"], env=mps.environ(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -294,6 +301,6 @@ def test_the_foreground_ends_with_its_input(mps: Mps) -> None:  # noqa: F811
 
 
 @pytest.mark.parametrize("program", ["610"], indirect=True)
-def test_older_releases_do_not_know_the_protocol(mps: Mps) -> None:  # noqa: F811
+def test_older_releases_do_not_know_the_protocol(mps: Mps) -> None:
     assert mps.run("-p", "3", "-d")[0] == 1
     assert not Path(mps.pipe).exists() or mps.holder() is None

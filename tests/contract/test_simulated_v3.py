@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from simulated_host import without_driver
-from test_mps_contract import HOME, Mps, Program, mps, root_only, stand_in  # noqa: F401  (a fixture)
-from test_mps_contract_v3 import CONFIG, CSV, in_space, rows, start, v3  # noqa: F401  (a fixture)
+from test_mps_contract import HOME, Mps, Program, root_only, stand_in
+from test_mps_contract_v3 import CONFIG, CSV, in_space, mps, rows, start, v3  # noqa: F401  (fixtures)
 
 pytestmark = without_driver
 
