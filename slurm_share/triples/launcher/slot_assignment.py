@@ -114,9 +114,10 @@ def read_plan(paths: Paths, here: LauncherJob) -> Plan | None:
 def lease(run: Run, plan: Plan, processes: int, here: LauncherJob, paths: Paths, settings: Settings) -> SlotAssignment:
     """Lease a slot of the plan for each process, on the GPUs in turn as far as other steps leave slots free.
 
-    If the number of tasks per GPU was computed for a node that may have fewer GPUs than this one, the caps follow the
-    number that a GPU really has. Else all other free slots are leased too: a packed run books the memory of whole GPUs,
-    and in other runs a task that ran out of memory gets that of several slots when it runs again.
+    A packed run leases all other free slots too, since it books the memory of whole GPUs. In other runs, if the number
+    of tasks per GPU was computed for a node that may have fewer GPUs than this one, the caps follow the number that a
+    GPU really has. Else the other free slots are leased too: a task that ran out of memory gets that of several slots
+    when it runs again.
 
     Raises LaunchError if there are too few slots, StateError if the slots' folder is damaged. No slot is held then.
     """
@@ -136,8 +137,9 @@ def lease(run: Run, plan: Plan, processes: int, here: LauncherJob, paths: Paths,
                 + (f", or write a triple with {len(chosen)} on a node" if chosen else ""),
             )
         gpus = tuple(plan.slots[slot].gpu for slot in chosen)
-        share = _real_share(plan, chosen, gpus) if run.is_share_computed else None
-        if run.pack is not None or (share is None and not run.together):
+        is_packed = run.pack is not None
+        share = _real_share(plan, chosen, gpus) if run.is_share_computed and not is_packed else None
+        if is_packed or (share is None and not run.together):
             leases.take(len(plan.slots))
     except BaseException:
         leases.close()
@@ -152,7 +154,7 @@ def lease(run: Run, plan: Plan, processes: int, here: LauncherJob, paths: Paths,
             f"{here.node} has {len(plan.gpus)} GPUs, more than --{names.OPTION}={plan.share.per_gpu} was computed for: "
             f"{share.per_gpu} process{'' if share.per_gpu == 1 else 'es'} on a GPU, with caps for as many"
         )
-    elif run.pack is None and len(plan.slots) > processes and here.index == 0:
+    elif not is_packed and len(plan.slots) > processes and here.index == 0:
         left = len(plan.slots) - processes
         notes.append(
             f"{left} of the {len(plan.slots)} slots of {here.node} {'is' if left == 1 else 'are'} not used: a triple "

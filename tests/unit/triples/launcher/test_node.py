@@ -417,6 +417,17 @@ def test_a_packed_run_has_its_part_of_a_gpu_of_which_another_step_has_slots(prep
     assert len(made.leases.slots) == 7
 
 
+def test_a_packed_run_books_whole_gpus_where_a_node_has_more_of_them_than_its_share_was_computed_for(prepare, planned):
+    plan = computed_plan()
+    planned(plan)
+    made = prepare(triple_run(1, 3, share=ShareRequest(4, sm="even"), is_share_computed=True, pack=PACK), SLURM)
+    assert len(made.leases.slots) == 8
+    assert [facts.total_mib - facts.reserve_mib for facts in made.gpu_facts] == [81920 - 2151] * 2
+    assert {budget.is_whole for budget in made.budgets.values()} == {True}
+    assert made.plan.slots == plan.slots
+    assert not [note for note in made.notes if "was computed for" in note]
+
+
 def test_caps_follow_the_processes_that_a_gpu_really_has(prepare, planned):
     planned(computed_plan())
     made = prepare(triple_run(1, 4, share=ShareRequest(4, sm="even"), is_share_computed=True), SLURM)
