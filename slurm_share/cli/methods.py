@@ -37,11 +37,15 @@ def print_methods(arguments: argparse.Namespace) -> int:
     """Print the methods. Return 0, also on a host without GPUs, or 1 if its driver does not answer."""
     # Imported late: all commands of slurm-share load this module, also the launchers on all nodes.
     from ..share import methods, node_offer
+    from ..slurm import node_name
 
     offer = node_offer.read_offer(load().settings)
     here = methods.judge(offer)
     is_simulated = any(gpu.simulated for gpu in offer.gpus)
     elsewhere = [] if offer.driver else _nodes_with_gpus()
+    problem = offer.problem
+    if elsewhere and node_name.read_node_name() not in elsewhere:
+        problem = ""  # a login node may have the driver's library without a driver
     if arguments.json:
         found: dict[str, Any] = {
             "schema": SCHEMA,
@@ -53,7 +57,7 @@ def print_methods(arguments: argparse.Namespace) -> int:
         }
         print(json.dumps(found, indent=2))
     elif offer.driver is None:
-        terminal.print_lines([terminal.safe(line) for line in _absent(offer.problem, elsewhere)])
+        terminal.print_lines([terminal.safe(line) for line in _absent(problem, elsewhere)])
     else:
         table = Table(box=None, pad_edge=False)
         for column in ("METHOD", "HERE", "WHY, AND WITH WHAT RESTRICTION"):
@@ -64,7 +68,7 @@ def print_methods(arguments: argparse.Namespace) -> int:
         head = f"driver {terminal.safe(offer.driver)}, cgroup {f'v{offer.cgroup}' if offer.cgroup else 'none'}"
         parts = ["SIMULATED GPUs: nothing is computed on them"] if is_simulated else []
         terminal.show(*parts, head, table)
-    return EXIT_NO_ANSWER if offer.problem else names.EXIT_OK
+    return EXIT_NO_ANSWER if problem else names.EXIT_OK
 
 
 def _absent(problem: str, elsewhere: list[str]) -> list[str]:

@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import sys
+import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,19 +56,23 @@ def run_prove(arguments: argparse.Namespace) -> int:
 
     if os.geteuid() != 0:
         raise UsageError("prove is for root: it starts programs as another user and limits their memory")
+    only = [name for name in arguments.only.split(",") if name]
+    if arguments.only and not only:
+        raise UsageError("--only needs the names of promises, for example --only total,memory-fork")
+    if arguments.json not in (None, "-"):
+        _check_writable(Path(arguments.json))  # now, and not after the minutes that the proof takes
     _ask(arguments)
     is_quiet = arguments.json == "-"
 
     def say(verdict: Verdict) -> None:
         if not is_quiet:
-            terminal.print_lines(lines_of(verdict))
+            terminal.print_lines(folded(lines_of(verdict), terminal.width()))
             sys.stdout.flush()
 
     def begin(proof: Proof) -> None:
         if not is_quiet:
             terminal.print_lines([terminal.safe(line) for line in head(proof)])
 
-    only = [name for name in arguments.only.split(",") if name]
     proof = package.prove(load().settings, arguments.gpu, arguments.user, begin, say, only)
     text = json.dumps(to_builtins(proof), indent=2)
     if is_quiet:
@@ -83,7 +88,7 @@ def _ask(arguments: argparse.Namespace) -> None:
     if arguments.yes:
         return
     if not sys.stdin.isatty():
-        raise UsageError("prove asks before it begins: --yes says so in a script")
+        raise UsageError("prove asks before it begins; in a script, write --yes")
     print("prove runs programs that fault and take memory on a GPU of this node. Begin? [y/N] ", end="", flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
         raise UsageError("not begun")
@@ -93,9 +98,26 @@ def lines_of(verdict: Verdict) -> list[str]:
     """Return the lines about one promise."""
     mark = "" if verdict.is_promised else " (not promised)" if verdict.outcome == "does not hold here" else ""
     measured = ", ".join(f"{name} {value}" for name, value in verdict.measured.items() if value != "")
-    rest = "; ".join(filter(None, (verdict.why, f"measured: {measured}" if measured else "")))
+    rest = verdict.why or (f"measured: {measured}" if measured else "")
     lines = [f"{verdict.outcome:<18} {verdict.promise}: {verdict.says}{mark}"]
     return [terminal.safe(line) for line in (*lines, *([f"{'':<18} {rest}"] if rest else []))]
+
+
+def folded(lines: list[str], width: int) -> list[str]:
+    """Return the lines about promises in at most `width` columns, with the text below the text."""
+    wrap = textwrap.TextWrapper(max(40, width), subsequent_indent=" " * 19, break_on_hyphens=False).wrap
+    return [part for line in lines for part in wrap(line)]
+
+
+def _check_writable(path: Path) -> None:
+    """Raises UsageError if the file cannot be written."""
+    try:
+        is_new = not path.exists()
+        path.open("a", encoding="utf-8").close()
+        if is_new:
+            path.unlink()
+    except OSError as error:
+        raise UsageError(f"--json {path}: {error.strerror}") from error
 
 
 def head(proof: Proof) -> list[str]:
@@ -106,8 +128,9 @@ def head(proof: Proof) -> list[str]:
 
 def summary(proof: Proof) -> list[str]:
     """Return the last lines: where it was, and how many promises hold."""
-    counts = {outcome: sum(one.outcome == outcome for one in proof.verdicts) for outcome in
-              ("holds", "does not hold here", "not on this driver")}  # fmt: skip
+    from ..prove import promises
+
+    counts = {outcome: sum(one.outcome == outcome for one in proof.verdicts) for outcome in promises.OUTCOMES}
     lines = head(proof)
     lines.append(", ".join(f"{number} {outcome}" for outcome, number in counts.items()))
     if proof.broken:

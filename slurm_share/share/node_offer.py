@@ -42,7 +42,7 @@ def read_offer(settings: Settings, root: str = CGROUP_ROOT) -> NodeOffer:
 def _with_limits(offer: NodeOffer, root: str) -> NodeOffer:
     """Ask the driver for the memory limits of this process's own cgroup, if its release has such limits.
 
-    "Not Supported" is no proof that it has not: a driver that keeps the books itself (misc) says the same of a cgroup
+    "Not Supported" is no proof that it has not: a driver that counts the memory itself (misc) says the same of a cgroup
     without limits. Only root can find out more, by setting one (prove/proof.py).
     """
     from msgspec.structs import replace

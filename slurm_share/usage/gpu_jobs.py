@@ -164,8 +164,10 @@ def _make(place: Path) -> str:
     """Make the folder, if the one above is there; return why it may not be used, empty: it may be.
 
     Folder and parents must be root's, and no link: a user who could put a link there would choose which file root
-    writes.
+    writes. So the parents are examined before anything is made.
     """
+    if why := next(filter(None, map(_why_unsafe, place.parents)), ""):
+        return why
     try:
         place.mkdir(mode=0o755)
         place.chmod(0o755)
@@ -173,17 +175,20 @@ def _make(place: Path) -> str:
         pass
     except OSError as error:
         return f"{place} cannot be made ({error.strerror})"
-    for one in (place, *place.parents):
-        try:
-            found = one.lstat()
-        except OSError as error:
-            return f"{one} cannot be read ({error.strerror})"
-        if not stat.S_ISDIR(found.st_mode):
-            return f"{one} is a link or no folder"
-        if found.st_uid not in (0, os.geteuid()) or (found.st_mode & 0o022 and not found.st_mode & stat.S_ISVTX):
-            return f"another user than root may write to {one}"
-    if place.lstat().st_mode & 0o022:
-        return f"another user than root may write to {place}"
+    return _why_unsafe(place, may_be_shared=False)
+
+
+def _why_unsafe(folder: Path, *, may_be_shared: bool = True) -> str:
+    """Return why a user could change what is in a folder; empty: he cannot. may_be_shared: as /tmp is."""
+    try:
+        found = folder.lstat()
+    except OSError as error:
+        return f"{folder} cannot be used ({error.strerror})"
+    if not stat.S_ISDIR(found.st_mode):
+        return f"{folder} is a link or no folder"
+    is_shared = may_be_shared and found.st_mode & stat.S_ISVTX
+    if found.st_uid not in (0, os.geteuid()) or (found.st_mode & 0o022 and not is_shared):
+        return f"another user than root may write to {folder}"
     return ""
 
 

@@ -133,7 +133,7 @@ def test_a_folder_that_a_user_can_change_is_not_written(told, how):
             os.chown(told.mapping, ALICE, ALICE)
     assert told.run(prolog, uid=ALICE, SLURM_JOB_GPUS="0") == 0
     assert [one for one in told.log if "not written there" in one]
-    assert [*aim.rglob("0")] == []
+    assert [*aim.iterdir()] == []  # not even a folder: its user could put a link in its place
     assert not (told.mapping / "0").exists()
 
 
@@ -156,7 +156,7 @@ def test_no_folder_and_no_driver_fail_no_job(told, monkeypatch):
     assert told.run(prolog, uid=ALICE, SLURM_JOB_GPUS="0") == 0
     monkeypatch.setattr(job_note, "nvml", FakeNvml("gone"))
     assert told.run(prolog, 5, uid=ALICE, SLURM_JOB_GPUS="0") == 0
-    assert "cannot be made" in told.log[0]
+    assert f"{told.root}/missing cannot be used (No such file" in told.log[0]
     assert "exporters are not told" in told.log[1]
 
 

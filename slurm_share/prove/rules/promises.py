@@ -12,10 +12,20 @@ from msgspec import Struct
 from ...core.typed import Literal
 from ...share import drivers, methods
 
-Outcome = Literal["holds", "does not hold here", "not on this driver"]
+Outcome = Literal["holds", "does not hold here", "not on this driver", "not on this node"]
 HOLDS: Outcome = "holds"
 FAILS: Outcome = "does not hold here"
 ABSENT: Outcome = "not on this driver"
+ELSEWHERE: Outcome = "not on this node"
+"""The driver has it. The node's kernel, GPU, programs or settings do not."""
+OUTCOMES = (HOLDS, FAILS, ABSENT, ELSEWHERE)
+METHOD_SINCE = {
+    methods.STATIC: drivers.STATIC_PARTITIONS,
+    methods.HARD: drivers.MEMORY_LIMITS,
+    methods.ELASTIC: drivers.MEMORY_LIMITS,
+    methods.V3: drivers.MPS_V3,
+}
+"""The release of the driver from which on a method exists; 0 for the others."""
 TOLERANCE = 1.02
 """How much more than its cap a task may get: allocations have a granularity of up to 2 MiB, and a small cap has few."""
 TOO_LITTLE = 0.4
@@ -144,42 +154,42 @@ PROMISES = (
     ),
     _memory(
         "memory-unset",
-        "so it does if the task removes all variables from its environment",
+        "the driver's cap holds if the task removes all variables from its environment",
         "unset",
     ),
     _memory(
         "memory-mangled",
-        "so it does if the task writes another cap into its environment",
+        "the driver's cap holds if the task writes another one into its environment",
         "mangled",
     ),
     _memory(
         "memory-wrong-pipe",
-        "so it does if the task names a folder without a daemon",
+        "the driver's cap holds if the task names a folder without an MPS daemon",
         "wrong_pipe",
     ),
     _memory(
         "memory-unseen-gpu",
-        "so it does if the task adds a cap for a GPU that it does not see, which voids the caps of MPS",
+        "the driver's cap holds if the task adds a cap for a GPU that it does not see, which voids those of MPS",
         "unseen_gpu",
     ),
     _memory(
         "memory-fork",
-        "so it does for all processes of a task together",
+        "the driver's cap holds for all processes of a task together",
         "forked",
     ),
     _memory(
         "memory-second-context",
-        "so it does for all contexts of a process together",
+        "the driver's cap holds for all contexts of a process together",
         "second_context",
     ),
     _memory(
         "memory-async",
-        "so it does for memory of pools (cuMemAllocAsync)",
+        "the driver's cap holds for memory of pools (cuMemAllocAsync)",
         "asynchronous",
     ),
     _memory(
         "memory-vmm",
-        "so it does for memory that is created without an address (cuMemCreate)",
+        "the driver's cap holds for memory that is created without an address (cuMemCreate)",
         "created",
     ),
     _memory(
@@ -233,6 +243,10 @@ def why_absent(promise: Promise, offer: methods.NodeOffer) -> str:
     return "" if here.is_here else here.why
 
 
+def _since(promise: Promise) -> int:
+    return max(promise.since or 0, METHOD_SINCE.get(promise.method, 0))
+
+
 def judge(promise: Promise, offer: methods.NodeOffer, measured: Measured | None) -> Verdict:
     """Return the verdict for a measurement; None: the probe was not run, as the node has not what it needs."""
     absent = why_absent(promise, offer)
@@ -242,7 +256,8 @@ def judge(promise: Promise, offer: methods.NodeOffer, measured: Measured | None)
     outcome: Outcome = HOLDS
     why = broken
     if absent or measured is None:
-        outcome, why = ABSENT, "; ".join(filter(None, (absent, f"here {broken}" if broken and not error else "")))
+        outcome = ELSEWHERE if drivers.offers(offer.driver, _since(promise)) else ABSENT
+        why = "; ".join(filter(None, (absent, f"here {broken}" if broken and not error else "")))
     elif broken:
         outcome = FAILS
     return Verdict(

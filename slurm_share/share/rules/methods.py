@@ -113,7 +113,7 @@ METHODS = (
         costs="nothing that the driver's manual names; set by root before the task starts",
         driver="615 or newer",
         gpu="no MIG",
-        cgroup="v2; the kernel's dmem controller (Linux 6.14), else the driver keeps the books",
+        cgroup="v2; the kernel's dmem controller (Linux 6.14), else the driver counts the memory",
     ),
     Method(
         name=ELASTIC,
@@ -203,7 +203,7 @@ def _restrictions(name: str, offer: NodeOffer) -> Iterable[str]:
     if name == STATIC and not drivers.offers(offer.driver, drivers.PARTITIONED_FAULTS):
         yield f"a fault ends all tasks of the GPU; to end that one only {_needs(offer, drivers.PARTITIONED_FAULTS)}"
     if name in (HARD, ELASTIC):
-        yield "the kernel's dmem controller" if "dmem" in offer.controllers else "the driver keeps the books (misc)"
+        yield "the kernel's dmem controller" if "dmem" in offer.controllers else "the driver counts the memory (misc)"
     if name == V3:  # driver 620 routes clients by cgroup; whether that reaches such a task has not been seen
         yield "a task without the variables of MPS has no cap"
     if offer.mode != "on":
