@@ -64,7 +64,7 @@ def test_a_node_proves_what_its_driver_promises_and_shows_what_escapes_the_cap_o
                    if name != "managed")  # fmt: skip
         assert most <= 1.02
     else:
-        assert {one["outcome"] for one in memory.values()} == {"not on this driver"}
+        assert {one["outcome"] for one in memory.values()} == {f"not on this {'node' if release >= 615 else 'driver'}"}
         escaped = {name for name, one in memory.items() if "here got" in one["why"]}
         assert escaped >= ESCAPES
     assert not any(one["outcome"] == "does not hold here" and one["is_promised"] for one in found.values())
@@ -95,7 +95,7 @@ def test_a_proof_that_is_interrupted_leaves_nothing_for_long(node: Node, how: st
     until(lambda: "--steps" not in left(node), "the end of its programs", lambda: left(node))
     if how == "KILL":
         assert left(node) != ""
-    assert proof(node, "--only", "total")["total"]["outcome"] in ("holds", "not on this driver")
+    assert proof(node, "--only", "total")["total"]["outcome"] != "does not hold here"
 
 
 def test_a_user_may_ask_for_the_methods_in_a_job_and_not_for_a_proof(cluster: Cluster, node: Node) -> None:

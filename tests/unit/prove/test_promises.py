@@ -56,6 +56,7 @@ def test_below_615_an_escape_is_shown_and_is_no_broken_promise():
 def test_a_node_whose_driver_does_not_limit_memory_is_promised_no_limit(words, why):
     found = judged("memory-unset", {"got_mib": 8192, "cap_mib": 4096}, **words)
     assert not promises.is_broken(found)
+    assert found.outcome == "not on this node"  # its driver has it
     assert why in found.why
 
 
@@ -116,6 +117,9 @@ def test_a_probe_is_not_run_where_its_method_is_missing():
     assert promises.needs_of_probe(BY_NAME["memory-fork"], offer("580.1")) == ""
     assert "615" in promises.needs_of_probe(BY_NAME["elastic"], offer("580.1"))
     assert promises.judge(BY_NAME["elastic"], offer("580.1"), None).outcome == "not on this driver"
+    assert promises.judge(BY_NAME["namespace-sm"], offer("620.1"), None).outcome == "not on this node"
+    without_mps = offer("620.1", mps_program="")
+    assert promises.judge(BY_NAME["partition-needed"], without_mps, None).outcome == "not on this node"
 
 
 @pytest.mark.parametrize(
