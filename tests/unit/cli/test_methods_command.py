@@ -68,6 +68,16 @@ def test_a_host_without_gpus_names_the_nodes_to_ask(node, printed, monkeypatch):
     assert (code, "the nodes with GPUs are gpu[01-02]" in text, "srun --gres=gpu:1" in text) == (0, True, True)
 
 
+@pytest.mark.parametrize(("host", "code"), [("login", 0), ("gpu01", 1)])
+def test_a_driver_that_does_not_answer_is_no_error_where_slurm_has_no_gpus(node, printed, monkeypatch, host, code):
+    node(FakeNvml("gone"))
+    monkeypatch.setattr(node_offer.nvml, "read_driver", raising("Driver Not Loaded"), raising=False)
+    monkeypatch.setattr(command, "_nodes_with_gpus", lambda: ["gpu01"])
+    monkeypatch.setattr("slurm_share.slurm.node_name.read_node_name", lambda: host)
+    found, text = printed()
+    assert (found, "Driver Not Loaded" in text, "gpu01" in text) == (code, code == 1, True)
+
+
 def test_a_driver_that_does_not_answer_is_an_error(node, printed, monkeypatch):
     node(FakeNvml("gone"))
     monkeypatch.setattr(node_offer.nvml, "read_driver", raising("Driver Not Loaded"), raising=False)
