@@ -2,8 +2,8 @@
 
 `simgpu-init --driver N` writes the file `driver` of the state folder from PROFILES; the simulated NVML and the
 simulated MPS read it. Nothing else decides by the number of a release what a driver is. SIMMPS_DRIVER is an override
-for the manners of MPS alone. Source of the numbers: docs.nvidia.com/deploy/mps, releases 550 to 615, and NVIDIA's
-announcements of CUDA 13.1 to 13.5. The release that comes with CUDA 13.5 is not published; 620 stands for it.
+for the manners of MPS alone. Source of the numbers: docs.nvidia.com/deploy/mps, releases 550 to 620 (CUDA 13.5,
+2026-11-11), and NVIDIA's announcements of CUDA 13.1 to 13.5.
 """
 
 # ruff: noqa: PTH110  (pathlib would take as long to import as all the rest of a task)

@@ -266,8 +266,8 @@ def _guarantee_notes(grant: Grant) -> Iterator[str]:
     said = f"{names.NOTE_OF_GUARANTEE}{least}:{most} {grant.why_no_limits}"
     if grant.job.granted:
         yield (
-            f"{said}: tasks of srun are refused here; write mem={most} or mem={least}, or use llsub, which books "
-            f"{least} of GPU memory for each task and takes {most} as its cap"
+            f"{said}: llsub books {least} of GPU memory for each task and takes {most} as its cap; srun's tasks are "
+            f"refused, and run with mem={most} or mem={least}"
         )
     else:
         yield (

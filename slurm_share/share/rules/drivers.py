@@ -1,6 +1,6 @@
 """What a release of NVIDIA's driver offers for sharing a GPU.
 
-Source: docs.nvidia.com/deploy/mps, releases 580 to 615, and NVIDIA's announcements of CUDA 13.1 to 13.5. A driver whose
+Source: docs.nvidia.com/deploy/mps, releases 580 to 620, and NVIDIA's announcements of CUDA 13.1 to 13.5. A driver whose
 release is not known counts as an old one.
 """
 
@@ -19,7 +19,8 @@ MEMORY_LIMITS = 615
 MPS_V3 = 615
 """The MPS control program has protocol 3: named servers, namespaces, exit codes (CUDA 13.4)."""
 ROUTES_BY_CGROUP = 620
-"""A v3 daemon assigns clients to namespaces by their cgroup (CUDA 13.5; the number of its driver is not published)."""
+"""A v3 daemon assigns clients to namespaces by their cgroup (CUDA 13.5, release 620 of 2026-11-11): those that connect
+to the daemon's own control socket. A client whose pipe directory is unset or another one does not reach that socket."""
 STATIC_CAPABILITY = (8, 0)
 """The least compute capability of a GPU with static partitions (Ampere)."""
 

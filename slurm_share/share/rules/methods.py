@@ -204,8 +204,10 @@ def _restrictions(name: str, offer: NodeOffer) -> Iterable[str]:
         yield f"a fault ends all tasks of the GPU; to end that one only {_needs(offer, drivers.PARTITIONED_FAULTS)}"
     if name in (HARD, ELASTIC):
         yield "the kernel's dmem controller" if "dmem" in offer.controllers else "the driver counts the memory (misc)"
-    if name == V3:  # driver 620 routes clients by cgroup; whether that reaches such a task has not been seen
-        yield "a task without the variables of MPS has no cap"
+    if name == V3:
+        routes = drivers.offers(offer.driver, drivers.ROUTES_BY_CGROUP)
+        why = ": the driver routes by cgroup only what reaches the daemon's own control socket" if routes else ""
+        yield f"a task without the variables of MPS has no cap{why}"
     if offer.mode != "on":
         yield f'mode = "{offer.mode}" in config.toml: jobs run unshared'
 

@@ -466,9 +466,8 @@ def test_without_limits_of_the_driver_the_note_says_what_it_needs_and_what_to_wr
     plan = decide(replace(JOB, share=RANGE), offer={"driver": "580.95"})
     assert [slot.memory_least_mib for slot in plan.slots] == [8192] * 8
     assert plan.notes == (
-        "mem=8192M:20480M needs driver 615 or newer, and this node has 580: tasks of srun are refused here; write "
-        "mem=20480M or mem=8192M, or use llsub, which books 8192M of GPU memory for each task and takes 20480M as its "
-        "cap",
+        "mem=8192M:20480M needs driver 615 or newer, and this node has 580: llsub books 8192M of GPU memory for each "
+        "task and takes 20480M as its cap; srun's tasks are refused, and run with mem=20480M or mem=8192M",
     )
 
 

@@ -59,9 +59,11 @@ def test_before_610_a_static_partition_is_said_not_to_hold_a_fault(driver, said)
     assert ("ends all tasks of the GPU" in here(driver=driver)["MPS, sm=static"].why) is said
 
 
-@pytest.mark.parametrize("driver", ["615.1", "620.1"])
-def test_a_task_without_variables_is_said_to_have_no_cap(driver):
-    assert "has no cap" in here(driver=driver)["MPS protocol 3"].why
+@pytest.mark.parametrize(("driver", "routes"), [("615.1", False), ("620.1", True)])
+def test_a_task_without_variables_is_said_to_have_no_cap_also_where_the_driver_routes_by_cgroup(driver, routes):
+    said = here(driver=driver)["MPS protocol 3"].why
+    assert "has no cap" in said
+    assert ("only what reaches the daemon's own control socket" in said) is routes
 
 
 @pytest.mark.parametrize(
