@@ -3,7 +3,7 @@
 # to do; some hours. Ends with 0 where every part passes. The output of each part is in build/weekly/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="tests examples kernel systemd faults fuzz chaos releases numpy tools"
+parts="tests examples kernel systemd faults fuzz chaos escapes releases numpy tools"
 usage="Usage: tests/weekly.sh [PART...]
 
   tests     tests marked weekly
@@ -13,6 +13,7 @@ usage="Usage: tests/weekly.sh [PART...]
   faults    each fault of tests/faults.toml is noticed
   fuzz      every parser of what users write, 30 minutes
   chaos     faults of all kinds on a cluster, 20 minutes
+  escapes   a thousand tasks that try to escape their cap, with and without the driver's limits
   releases  every cluster test on every release of Slurm
   numpy     arrays between ranks on older releases of NumPy
   tools     Hydra, Snakemake, Parsl and others in their newest releases
@@ -50,6 +51,9 @@ run() { # run PART
 	faults) tests/faults.sh ;;
 	fuzz) tests/fuzz.sh --minutes 30 ;;
 	chaos) python tests/chaos.py --minutes 20 --show-only ;;
+	escapes)
+		python tests/bench/prove_escapes.py 1000 580 && tests/kernel.sh python tests/bench/prove_escapes.py 1000 620
+		;;
 	releases) tests/run.sh --slurm all ;;
 	numpy) tests/numpy_versions.sh ;;
 	tools) SLURM_SHARE_TOOLS=newest pytest -m cluster "${suite[@]}" tests/cluster/test_tools.py ;;
