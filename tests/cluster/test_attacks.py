@@ -593,6 +593,7 @@ BECOME = "setuid,setreuid,setresuid,clone,clone3,fork,vfork"
 ROOTS = [
     rf"{STATE}(/ledger(\.lock)?|/\.ledger\.\d+\.\d+|/jobs|/user|/no-mps)?",
     rf"{STATE}/jobs/\d+(/plan|/loaded|/\.plan\.\d+\.\d+|/slots(/(lock|queue|refused|choose|\d+))?)?",
+    rf"{STATE}/usage(/\d+|/\.\d+\.\d+\.\d+)?",
     rf"{USER}/mps(/\d+(/[0-9a-z-]+\.(lock|ui)|/launchers)?)?",
     rf"{USER}/mps/\d+/jobs(/\d+(/slots(/(lock|queue|refused|choose|\d+))?)?)?",
     re.escape(LOG),
