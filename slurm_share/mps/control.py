@@ -49,6 +49,8 @@ SEARCH_PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 LAST_COMMAND = "slurm_share_end"
 """The unknown command: every version answers `Unknown command "slurm_share_end"`, with and without a server."""
 RETRY_S = 0.02
+LEAST_S = 0.05
+"""What a command gets after the deadline: an idle node answers in that time, and the daemon is told to quit."""
 
 GONE = "Cannot find MPS control daemon process"
 BUSY = "Cannot send command to MPS control daemon process"
@@ -177,19 +179,28 @@ def _converse(place: MpsPlace, text: str, deadline: Deadline, understood: Callab
 
 def _front_end(place: MpsPlace, text: str, deadline: Deadline) -> process.Finished:
     """Run the control program once, as the daemon's owner: root itself does not use a user's folder."""
+    left_s = deadline.left()
     try:
         return process.exchange(
             [place.program],
             text=text,
-            timeout_s=max(deadline.left(), 0.05),
+            timeout_s=max(left_s, LEAST_S),
             env=environment(place),
             owner=place.owner,
             group=place.group,
         )
     except CommandError as error:
-        if isinstance(error.__cause__, OSError):
-            raise missing(place) from error
-        raise MpsSilentError(place.pipe, f"its daemon does not answer ({error.stderr})") from error
+        raise no_answer(place, left_s, error) from error
+
+
+def no_answer(place: MpsPlace, left_s: float, error: CommandError) -> MpsMissingError | MpsSilentError:
+    """Return the error for a control program that did not start, or had not ended after the `left_s` that it had."""
+    if isinstance(error.__cause__, OSError):
+        return missing(place)
+    if left_s < LEAST_S:
+        why = "what came before took all the time that MPS may take: the node is busy"
+        return MpsSilentError(place.pipe, f"there was no time left to ask its daemon; {why}")
+    return MpsSilentError(place.pipe, f"its daemon does not answer ({error.stderr})")
 
 
 def missing(place: MpsPlace) -> MpsMissingError:

@@ -70,18 +70,17 @@ def ask(place: MpsPlace, words: Sequence[str], deadline: Deadline) -> str:
 
 
 def _front_end(place: MpsPlace, words: Sequence[str], deadline: Deadline) -> process.Finished:
+    left_s = deadline.left()
     try:
         return process.exchange(
             [place.program, *words],
-            timeout_s=max(deadline.left(), 0.05),
+            timeout_s=max(left_s, control.LEAST_S),
             env=control.environment(place, PROTOCOL),
             owner=place.owner,
             group=place.group,
         )
     except CommandError as error:
-        if isinstance(error.__cause__, OSError):
-            raise control.missing(place) from error
-        raise MpsSilentError(place.pipe, f"its daemon does not answer ({error.stderr})") from error
+        raise control.no_answer(place, left_s, error) from error
 
 
 def _list(place: MpsPlace, module: str, parse: Callable[[str], _Listed | None], deadline: Deadline) -> _Listed:

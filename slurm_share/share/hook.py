@@ -97,7 +97,11 @@ def watch(who: str, seconds: float, code: Callable[[bool], int]) -> Callable[[],
 
     def give_up() -> None:
         in_driver = _is_in_driver
-        what = "the driver does not answer" if in_driver else "a call other than into the driver hangs"
+        what = (
+            "the driver does not answer"
+            if in_driver
+            else "a call other than into the driver hangs, or the node is busy"
+        )
         report(who, f"did not end in {seconds:g} s and is given up: {what}")
         leave(code(in_driver))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import pytest
 from clusters import ON_V2, cluster_of
+from hooked import configured
 
 from localcluster import Cluster
 from localcluster.records import CURRENT
@@ -39,6 +40,9 @@ METHODS = {
     "elastic": "2,mem=8G:20G",
     "exclusive": "1,sharing=exclusive",
 }
+PATIENT = "BatchStartTimeout=60\nMessageTimeout=60"
+"""Slurm waits as long for a job's start as a node needs on which one CPU starts the daemons of four jobs at once; our
+hooks may then take `hook_deadline_s`, which is below (maintain.md, section 3)."""
 MARK = "--- next ---"
 FRONTS = ("hooks", "llsub", "llsub --local")
 TASK = (
@@ -75,7 +79,11 @@ def matrix(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[
     """Yield the release and what each method came to, by method and front end."""
     release = request.param
     # n1 and n2 have four GPUs each
-    with cluster_of(f"methods{release}", CURRENT, driver=release, nodes=2, alike=True, cgroup=True) as made:
+    options = {"driver": release, "nodes": 2, "alike": True, "cgroup": True, "slurm_conf_extra": PATIENT}
+    with (
+        cluster_of(f"methods{release}", CURRENT, **options) as made,
+        configured(made, "hook_deadline_s = 40.0", "release_deadline_s = 40.0"),
+    ):
         yield release, ask_everything(made)
 
 

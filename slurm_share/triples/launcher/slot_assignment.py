@@ -41,9 +41,10 @@ from ...share import (
 from ...slurm.records import JobContext
 from ..records import Run
 
-START_S = 20.0
+START_S = 60.0
 """Most seconds to start daemons. A server wakes its GPU, which takes seconds on a node with eight GPUs and without
-persistence mode."""
+persistence mode; static partitions need ten commands, which take as long on a busy node. Only the run's own tasks wait:
+no time limit of Slurm's ends a launcher meanwhile."""
 
 STOP_S = 10.0
 """Most seconds to stop all daemons with their clients and servers."""
