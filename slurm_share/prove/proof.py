@@ -96,6 +96,7 @@ def prove(
         begin(proof)
         verdicts = []
         for promise in wanted:
+            _check_no_job(node)
             verdicts.append(_verdict(promise, offer, stage, probes))
             say(verdicts[-1])
     return replace(proof, verdicts=tuple(verdicts))
@@ -176,3 +177,12 @@ def _check_idle(node: str, gpu: Gpu) -> None:
     if why := promises.why_not_now(states, jobs, pids):
         raise UsageError(f"{why}; a proof needs an idle node, best a drained one: scontrol update nodename={node} "
                          "state=drain reason=prove")  # fmt: skip
+
+
+def _check_no_job(node: str) -> None:
+    """Raise UsageError if a job has begun: Slurm may give an idle node to one, whose tasks the probes would disturb."""
+    if jobs := tuple(one.job_id for one in processes.read_live_jobs()):
+        raise UsageError(
+            f"{promises.why_not_now(None, jobs, ())} now, so the proof has ended early; drain the node first: scontrol "
+            f"update nodename={node} state=drain reason=prove"
+        )
