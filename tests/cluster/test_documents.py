@@ -48,7 +48,7 @@ EXCUSED = {
     r".*: .*(\.\.\.|\bJOB\b|\[JOB\]|4711|\[NNODE|\b77,78\b|LLSUB\.\d).*": (
         "a word stands for the reader's own: a job, a run, a program; test_llsub.py, test_llstat.py, test_share.py"
     ),
-    r".*: (llsub --(resume|pack(=\S+)?|report|spmd|wait|local|spmd --local)|srun --share-gpu)": (
+    r".*: (llsub (-g \S+|--(resume|pack(=\S+)?|report|spmd|wait|local|spmd --local))|srun --share-gpu)": (
         "names the option alone"
     ),
     r".*: llload-tui --serve.*": "serves until it is ended, with the extra `serve`: test_browser_server.py",
