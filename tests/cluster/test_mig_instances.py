@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 from bare_site import reconfigure
 from clusters import cluster_of
-from hooked import Node, why_not_idle
+from hooked import Node, configured, why_not_idle
 
 from localcluster import Cluster
 from localcluster.records import CURRENT
@@ -116,6 +116,28 @@ def test_what_an_instance_cannot_give_is_refused_with_the_reason(site: Cluster, 
     assert state == "FAILED"
     assert f"it asked for {share[2:]}, and MPS is not used on MIG instances here" in output
     assert tasks(output) == []
+
+
+def test_a_size_that_only_the_driver_could_enforce_is_refused_on_an_instance_with_a_way_out(
+    site: Cluster, node: Node
+) -> None:
+    share = "2,mem=4G,sharing=time-slicing"
+    state, output = run(site, f"--share-gpu={share}", "--gres=gpu:1g.10gb:1")
+    assert (state, tasks(output)) == ("FAILED", [])
+    assert "only the driver can enforce the cap" in output
+    assert "write sharing=mps" not in output, output
+    state, output = run(site, "--share-gpu=2,sharing=time-slicing", "--gres=gpu:1g.10gb:1")
+    assert (state, len(tasks(output))) == ("COMPLETED", 2), output
+
+
+@pytest.mark.parametrize("share", ["1,mem=4G", "2,mem=4G", "2,mem=4G,sharing=auto"])
+@pytest.mark.parametrize("default", ["auto", "time-slicing"])
+def test_a_size_on_an_instance_is_said_not_to_be_enforced(site: Cluster, node: Node, share: str, default: str) -> None:
+    with configured(site, f'sharing = "{default}"'):
+        state, output = run(site, f"--share-gpu={share}", "--gres=gpu:1g.10gb:1")
+    assert state == "COMPLETED", output
+    assert {limit for _, limit, _ in tasks(output)} == {"none"}
+    assert "no cap is enforced" in output
 
 
 def test_a_prolog_finds_an_instance_by_its_older_name(node: Node) -> None:

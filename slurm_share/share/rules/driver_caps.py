@@ -45,7 +45,8 @@ def _why_not(grant: Grant, problems: Mapping[str, str]) -> Iterator[str]:
 def need(share: ShareRequest) -> str | None:
     """Return the words of a request that only the driver can fulfil; None: it has none."""
     if share.mem_mib is not None and share.sharing == "time-slicing":
-        return f"{names.OPTION_MEM}={share.mem_mib}M with {names.OPTION_SHARING}={share.sharing}"
+        least = "" if share.mem_least_mib is None else f"{share.mem_least_mib}M:"
+        return f"{names.OPTION_MEM}={least}{share.mem_mib}M with {names.OPTION_SHARING}={share.sharing}"
     return None
 
 
@@ -56,8 +57,17 @@ def why_refused(grant: Grant, caps: DriverCaps) -> str | None:
         return None
     return (
         f"it asked for {asked}, where only the driver can enforce the cap, and {caps.why_not}; leave "
-        f"{names.OPTION_MEM}= away, or write {names.OPTION_SHARING}={names.SHARING_MPS}"
+        f"{names.OPTION_MEM}= away{_with_mps(grant)}"
     )
+
+
+def _with_mps(grant: Grant) -> str:
+    """Return the cap that MPS can hold, as a way out; empty: MPS serves no MIG instances."""
+    share = grant.share
+    if any(gpu.uuid.startswith("MIG-") for gpu in grant.gpus):
+        return ""
+    cap = "" if share.mem_least_mib is None else f"{names.OPTION_MEM}={share.mem_mib}M,"
+    return f", or write {cap}{names.OPTION_SHARING}={names.SHARING_MPS}"
 
 
 def notes(plan: Plan) -> Iterator[str]:

@@ -86,6 +86,26 @@ def test_a_size_with_time_slicing_is_refused_where_the_driver_cannot_enforce_it(
     assert found.sentence.endswith("leave mem= away, or write sharing=mps")
 
 
+@pytest.mark.parametrize(
+    ("share", "gpu", "asked", "way_out"),
+    [
+        (
+            replace(IN_TURNS, mem_least_mib=4096),
+            GPU,
+            "mem=4096M:8192M with sharing=time-slicing",
+            "leave mem= away, or write mem=8192M,sharing=mps",
+        ),
+        (IN_TURNS, replace(GPU, uuid="MIG-1"), "mem=8192M with sharing=time-slicing", "; leave mem= away"),
+    ],
+)
+def test_the_way_out_of_a_cap_that_the_driver_cannot_enforce_is_possible_there(share, gpu, asked, way_out):
+    """MPS holds no guaranteed part, and serves no MIG instance."""
+    why = driver_caps.why_refused(Grant(job(share), share, (gpu,), 4, False, "time-slicing"), DriverCaps())
+    assert why is not None
+    assert f"it asked for {asked}, where" in why
+    assert why.endswith(way_out)
+
+
 def test_time_slicing_in_the_place_of_mps_has_caps_by_the_driver_and_says_so():
     found = plan(SIZED, {**NEW, "why_not": "there is no MPS"})
     assert "the driver enforces their memory caps" in found.notes[0]
