@@ -15,14 +15,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 from msgspec.structs import replace
 
 from ..core import names, numbers
 from ..core.paths import Paths
 from ..core.process import is_gone
-from ..core.records import MOST, JobStart
+from ..core.records import MOST, JobStart, SharingMethod
 from ..node import cgroups, topology
 from ..node.cgroups import slurp
 from ..node.gpu_figures import GpuBooking
@@ -138,7 +138,14 @@ _WANTED = frozenset(
     (
         *("SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_PROCID"),
         *(names.ENV_SLOT, names.ENV_SLOTS, names.ENV_PER_GPU, names.ENV_MPS_MEMORY, ENV_RANK, ENV_TASK),
-        *(names.ENV_CONNECTIONS, names.ENV_GIVEN, _JAX_IN_ADVANCE, _JAX_ALLOCATOR, names.ENV_TF_GROWTH),
+        *(
+            names.ENV_CONNECTIONS,
+            names.ENV_GIVEN,
+            _JAX_IN_ADVANCE,
+            _JAX_ALLOCATOR,
+            names.ENV_TF_GROWTH,
+            names.ENV_SHARING,
+        ),
     )
 )
 _STEPS = {"4294967291": "batch", "4294967290": "interactive", "4294967292": "extern"}
@@ -364,6 +371,7 @@ class NodeReader:
             slot=_whole(told.get(names.ENV_SLOT)),
             slots=_whole(told.get(names.ENV_SLOTS)),
             share=_whole(told.get(names.ENV_PER_GPU)),
+            sharing=next((word for word in get_args(SharingMethod) if word == told.get(names.ENV_SHARING)), None),
             cap_mib=cap_mib,
             connections=_whole(told.get(names.ENV_CONNECTIONS)),
             in_advance=libraries,

@@ -156,13 +156,15 @@ class JobLoad(Struct, frozen=True, gc=False, kw_only=True):
     """Its part of its GPUs' energy while the agent watched it; None: no agent, or the GPU counts no energy."""
     progress: JobProgress | None = None
     """The progress of its tasks here, as the launchers of llsub report it; None: not reported."""
+    sharing: str | None = None
+    """How its tasks share their GPUs here: mps, time-slicing, exclusive or mig. None: no share, or not known."""
     unknown: Reasons = {}
 
-    def with_share(self, share: int | None, slots: int | None) -> JobLoad:
+    def with_share(self, share: int | None, slots: int | None, sharing: str | None) -> JobLoad:
         """Return the job with this share, and without the reasons why a value that is known now was not."""
-        known = {"share": share, "slots": slots}
+        known = {"share": share, "slots": slots, "sharing": sharing}
         unknown = {field: why for field, why in self.unknown.items() if known.get(field) is None}
-        return replace(self, share=share, slots=slots, unknown=unknown)
+        return replace(self, share=share, slots=slots, sharing=sharing, unknown=unknown)
 
 
 class UserLoad(Struct, frozen=True, gc=False, kw_only=True):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from ..core.records import Reasons
+from ..core.records import Reasons, SharingMethod
 from .cgroups import NO_GROUP, GroupUse
 from .gpu_figures import GpuBooking, GpuLoad
 from .progress_figures import RunProgress, TaskProgress
@@ -76,6 +76,8 @@ class ProcessNow(Struct, frozen=True, kw_only=True):
     slot: int | None = None
     slots: int | None = None
     share: int | None = None
+    sharing: SharingMethod | None = None
+    """How its task shares its GPU."""
     cap_mib: int | None = None
     connections: int | None = None
     """CUDA_DEVICE_MAX_CONNECTIONS; None: not set."""

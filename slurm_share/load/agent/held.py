@@ -126,4 +126,4 @@ def _with_share(job: JobLoad, known: LedgerJob | None) -> JobLoad:
     except OptionError:
         return job
     share = job.share if job.share is not None or option is None else option.per_gpu
-    return job.with_share(share, known.slots if job.slots is None else job.slots)
+    return job.with_share(share, known.slots if job.slots is None else job.slots, job.sharing)

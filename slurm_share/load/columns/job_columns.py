@@ -311,6 +311,12 @@ JOBS: tuple[Column[JobRow], ...] = (
         outputs=ON_SCREEN, right=True, least=5, most=6, goes=22, sorts_down=True,
     ),
     Column(
+        "sharing", "SHARING", "how its tasks share their GPUs: mps, time-slicing, exclusive, mig",
+        text=lambda row: row.sharing, value=lambda row: row.sharing or None,
+        table=lambda row: _here(row).sharing or NONE,
+        outputs=ON_SCREEN, least=7, most=16, goes=23, unless_empty=True,
+    ),
+    Column(
         "triple", "TRIPLE", "for a job of llsub: nodes, tasks on each, threads of each",
         text=lambda row: row.triple or NONE, value=lambda row: row.triple or NONE,
         outputs=ON_SCREEN, least=6, most=14, goes=23, whole=lambda row: row.triple or NONE,

@@ -117,7 +117,8 @@ def _lined_up(cells: Sequence[str | Triple]) -> list[str]:
 
 _JOBS = (
     _Place("job", right=True), _Place("user", 6), _Place("hostname", shrinks_to=_NAME_LEAST), _Place("share", 8),
-    _Place("slots", 9), _Place("tasks", 1), _Place("gpus", 7), _Place("gpus_idle", 1), _Place("gpu_load"),
+    _Place("slots", 9), _Place("sharing", 10), _Place("tasks", 1), _Place("gpus", 7), _Place("gpus_idle", 1),
+    _Place("gpu_load"),
     _Place("rate", 2), _Place("gmem", 2), _Place("peak", 3), _Place("cpu_cores", 4), _Place("mem", 5),
     _Place("killed", 2), _Place("left", 12), _Place("limit", 13), _Place(REST, GOES_FIRST), _Place("triple", 11),
     _Place("partition", 14), _Place("account", 15),

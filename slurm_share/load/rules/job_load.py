@@ -142,7 +142,8 @@ def _job(
     unknown["energy_j"] = ONLY_AGENT
     shares = first_known(member.read.share for member in tasks)
     slots = first_known(member.read.slots for member in tasks)
-    for field, value in (("share", shares), ("slots", slots)):
+    sharing = first_known(member.read.sharing for member in tasks)
+    for field, value in (("share", shares), ("slots", slots), ("sharing", sharing)):
         if value is None:
             closed = any("slot" in member.shown.unknown for member in tasks)
             unknown[field] = (
@@ -171,6 +172,7 @@ def _job(
         user=job.user,
         share=shares,
         slots=slots,
+        sharing=sharing,
         tasks=len(by_task),
         gpus=uuids(member.shown for member in members),
         gpu_memory_mib=gpu_memory,

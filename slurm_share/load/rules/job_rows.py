@@ -324,6 +324,11 @@ class JobRow(UsageRow):
         return told if told is not None or self.job is None else queue.tasks_per_gpu(self.job)
 
     @property
+    def sharing(self) -> str:
+        """Return how its tasks share their GPUs, each way once: mps+time-slicing; empty: no share, or not known."""
+        return "+".join(dict.fromkeys(load.sharing for _, load in self.loads if load.sharing))
+
+    @property
     def triple(self) -> str | None:
         """Return the triple, if llsub made this job."""
         return None if self.job is None else queue.triple_of(self.job)

@@ -20,7 +20,7 @@ from . import rates
 from .sums import add_up, first_known, uuids, whole
 
 OF_PROCESS = ("slot", "cap_mib", "connections", "in_advance", "task", "progress")
-OF_JOB = ("share", "slots", "progress")
+OF_JOB = ("share", "slots", "sharing", "progress")
 """Fields that come from environments and from files of launchers; of a GPU `booked_mib` and `bookings`."""
 NO_REPORT = "only its user and root can read what its launcher of llsub reports"
 NO_BOOKINGS = "only their users and root can read what packed runs have booked"
@@ -98,7 +98,12 @@ def _job(job: JobLoad, processes: Sequence[_Added]) -> JobLoad:
     """Return the job with share and slots from its tasks' environments, and its tasks told apart by these."""
     share = first_known(said.share for _, _, said in processes if said is not None)
     slots = first_known(said.slots for _, _, said in processes if said is not None)
-    job = job.with_share(job.share if share is None else share, job.slots if slots is None else slots)
+    sharing = first_known(said.sharing for _, _, said in processes if said is not None)
+    job = job.with_share(
+        job.share if share is None else share,
+        job.slots if slots is None else slots,
+        job.sharing if sharing is None else sharing,
+    )
     job = replace(job, unknown={field: why for field, why in job.unknown.items() if field != "progress"})
     tasks = [said for _, one, said in processes if not one.name.startswith(MPS_NAME)]
     keys = {said.task_key or f"pid {said.pid}" for said in tasks if said is not None}

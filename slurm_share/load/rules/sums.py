@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from ..snapshot import ProcessLoad
 
@@ -12,6 +13,8 @@ ONLY_AGENT = "only the node's agent adds it up"
 UNREPORTED = "the driver does not report it"
 SHORTEST_S = 0.01
 """Shortest time over which a difference of two counters is a rate."""
+
+_Known = TypeVar("_Known")
 
 
 def rate(now: float | None, before: float | None, dt: float | None) -> float | None:
@@ -44,7 +47,7 @@ def most(first: int | None, second: float | None) -> int | None:
     return int(max(found)) if found else None
 
 
-def first_known(values: Iterable[int | None]) -> int | None:
+def first_known(values: Iterable[_Known | None]) -> _Known | None:
     """Return the first known value; None if there is none."""
     return next((value for value in values if value is not None), None)
 

@@ -35,7 +35,7 @@ OWN: dict[type[Struct], tuple[str, ...]] = {
     ),
     OnGpu: ("uuid", "memory_mib", "peak_mib", "sm_time_percent"),
     JobLoad: (
-        *("job", "uid", "user", "share", "slots", "tasks", "gpus", "granted", "gpu_memory_mib", "gpu_load"),
+        *("job", "uid", "user", "share", "slots", "sharing", "tasks", "gpus", "granted", "gpu_memory_mib", "gpu_load"),
         *(
             "cpu_cores",
             "cpu_cores_windows",

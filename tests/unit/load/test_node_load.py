@@ -111,6 +111,7 @@ def test_a_process_in_a_cgroup(node: Node) -> None:
             "SLURM_SHARE_SLOT": "3",
             "SLURM_SHARE_SLOTS": "8",
             "SLURM_SHARE_PER_GPU": "4",
+            "SLURM_SHARE_SHARING": "time-slicing",
             "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=9000M",
             "CUDA_DEVICE_MAX_CONNECTIONS": "8",
         },
@@ -121,6 +122,18 @@ def test_a_process_in_a_cgroup(node: Node) -> None:
     assert (process.cpu_s, process.memory_mib, process.own_mib) == (4.0, 300, 200)
     assert (process.job, process.step, process.task, process.is_own_claim) == (5, "0", 2, False)
     assert (process.slot, process.slots, process.share, process.cap_mib, process.connections) == (3, 8, 4, 9000, 8)
+    assert process.sharing == "time-slicing"
+
+
+@pytest.mark.parametrize("written", ["", "MPS", "mps\x1b[31m", "auto"])
+def test_a_way_of_sharing_that_no_slot_has_is_not_taken_from_an_environment(node: Node, written: str) -> None:
+    node.add(
+        70,
+        environ={"SLURM_SHARE_SHARING": written},
+        cgroup="0::/system.slice/slurmstepd.scope/job_5/step_0/user/task_2\n",
+    )
+    (process,) = node.reader().read((70,)).processes
+    assert process.sharing is None
 
 
 def test_without_cgroups_the_slurmstepd_above_names_the_job(node: Node) -> None:

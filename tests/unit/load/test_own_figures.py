@@ -39,7 +39,8 @@ def node(tmp_path: Path) -> Iterator[Node]:
     made.add(200, parent=100, name="launch", uid=ME)
     environ = {
         "SLURM_JOB_ID": str(JOB), "SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_SHARE_SLOTS": "8",
-        "SLURM_SHARE_PER_GPU": "4", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=9000M", "CUDA_DEVICE_MAX_CONNECTIONS": "2",
+        "SLURM_SHARE_PER_GPU": "4", "SLURM_SHARE_SHARING": "mps", "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT": "0=9000M",
+        "CUDA_DEVICE_MAX_CONNECTIONS": "2",
         "_SLURM_SHARE_GIVEN": f"{JOB} LLSUB_TASK",
     }  # fmt: skip
     for pid, task in TASKS.items():
@@ -107,7 +108,7 @@ def test_with_an_agent_a_user_sees_what_the_user_sees_without_one(
     for with_agent, without in zip(seen.processes, alone.processes, strict=True):
         assert with_agent == without
     (mine,), (other,) = seen.jobs, alone.jobs
-    assert (mine.progress.rate_per_s, mine.share, mine.slots) == (10.0, 4, 8)
+    assert (mine.progress.rate_per_s, mine.share, mine.slots, mine.sharing) == (10.0, 4, 8, "mps")
     # The agent's peaks are over its own time, by the sessions of the processes.
     history = {"tasks_at_once", "tasks_measured", "task_peak_mib", "task_host_peak_mib", "gpu_load", "unknown"}
     for field in set(mine.__struct_fields__) - history:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from dashboards import NOW, a_picture, a_survey, picture_of
 from msgspec.structs import replace
@@ -129,6 +131,17 @@ def test_the_table_of_jobs_says_what_llload_has_of_a_job_on_one_node():
         words = told[row.id]
         for id in ("user", "gpu_load", "gmem", "peak", "cores", "mem", "killed", "share", "triple", "name"):
             assert column[id].text(row) in words, id
+
+
+def test_the_tables_of_jobs_say_how_tasks_share_their_gpus_if_it_is_known():
+    column = by_id("jobs")["sharing"]
+    (row, *_) = [row for row in job_rows(picture_of(a_survey())) if len(row.node_names) == 1]
+    (node, load), *_ = row.loads
+    assert (column.text(row), column.value(row), column.table(row)) == ("", None, "-")
+    known = dataclasses.replace(row, loads=((node, replace(load, sharing="mps")),))
+    assert (column.text(known), column.value(known), column.table(known)) == ("mps", "mps", "mps")
+    both = dataclasses.replace(row, loads=((node, replace(load, sharing="mps")), (node, replace(load, sharing="mig"))))
+    assert column.text(both) == "mps+mig"
 
 
 def test_the_table_of_processes_says_what_llload_processes_says():
