@@ -403,6 +403,8 @@ def _divided(grant: Grant, offer: Limits, settings: Settings) -> Grant | Refusal
     job, share = grant.job, grant.share
     if job.share is None or not static_partitions.is_wanted(share, settings):
         return grant
+    if grant.backend == BACKEND_TIME_SLICING and not static_partitions.is_asked(share):
+        return grant  # who chose turns does not expect the site's default of MPS
     why_not = static_partitions.why_not(grant.gpus, share, offer, settings)
     if why_not is None:
         return replace(grant, partitions=share.per_gpu, has_own_faults=offer.has_own_faults)

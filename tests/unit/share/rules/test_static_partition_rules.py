@@ -143,6 +143,20 @@ def test_the_sites_default_falls_back_to_even_parts_with_one_note(offer, gpus):
 # ---- What they get ----
 
 
+@pytest.mark.parametrize(
+    ("share", "settings"),
+    [
+        (ShareRequest(4, sharing="time-slicing"), SITE),
+        (ShareRequest(4), replace(SITE, sharing="time-slicing")),
+    ],
+)
+def test_who_chose_time_slicing_is_not_told_that_the_sites_default_of_mps_does_not_apply(share, settings):
+    """The tasks take turns: they do not share the SM evenly."""
+    found = granted(share, settings)
+    assert isinstance(found, Grant)
+    assert (found.backend, found.partitions, found.note) == ("time-slicing", 0, None)
+
+
 def test_each_task_of_a_gpu_has_another_partition_and_no_percentage():
     plan = decide(granted())
     assert len({slot.partition for slot in plan.slots}) == 8
