@@ -34,6 +34,15 @@ static int connect_to(const char *socket_path)
 	return fd;
 }
 
+bool ss_limits_is_there(const char *socket_path)
+{
+	int fd = connect_to(socket_path);
+
+	if (fd >= 0)
+		(void)close(fd);
+	return fd >= 0;
+}
+
 int ss_limits_ask(const char *socket_path, const char *request, char *why, size_t size)
 {
 	char answer[SS_LIMITS_MESSAGE_SIZE];

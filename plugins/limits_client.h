@@ -12,12 +12,16 @@
 #ifndef SLURM_SHARE_LIMITS_CLIENT_H
 #define SLURM_SHARE_LIMITS_CLIENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #define SS_LIMITS_DONE "ok"
 #define SS_LIMITS_NOT "no "
 
 enum { SS_LIMITS_MESSAGE_SIZE = 2048, SS_LIMITS_ANSWER_MS = 10000 };
+
+/* Return whether a keeper listens there. */
+bool ss_limits_is_there(const char *socket_path);
 
 /* Ask, and wait SS_LIMITS_ANSWER_MS for the answer. `socket_path`: the keeper's. Return -1 with the reason in `why`. */
 int ss_limits_ask(const char *socket_path, const char *request, char *why, size_t size);

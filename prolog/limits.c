@@ -22,6 +22,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <syslog.h>
@@ -35,10 +36,13 @@
 #include "limits_groups.h"
 #include "limits_nvml.h"
 
+#ifndef SO_PEERPIDFD /* since Linux 6.5 */
+#define SO_PEERPIDFD 77
+#endif
 #define OWN_FOLDER "/slurm-share"
 #define OWN_GROUP OWN_FOLDER "/limits"
 
-enum { MOST_WAITING = 64, REQUEST_MS = 2000, CHECK_MS = 1000, END_MS = 5000, PATH_SIZE = 512 };
+enum { MOST_WAITING = 64, REQUEST_MS = 2000, CHECK_MS = 1000, END_MS = 5000, PAUSE_MS = 2, PATH_SIZE = 512 };
 
 static struct {
 	char folder[PATH_SIZE]; /* of the job, below the state's */
@@ -115,7 +119,7 @@ static int read_limits(char *word, struct gpu_limits *gpus, size_t count)
 	return -1;
 }
 
-static int on_enter(char *rest, const char *path, pid_t pid, char *why, size_t size)
+static int on_enter(char *rest, const char *path, const struct asker *asker, char *why, size_t size)
 {
 	struct gpu_limits gpus[GROUP_GPUS_MAX];
 	size_t count = of_plan(gpus, NULL);
@@ -126,26 +130,47 @@ static int on_enter(char *rest, const char *path, pid_t pid, char *why, size_t s
 			return ss_fail(why, size, "'%.100s' is not GPU=SOFT:HARD, with a GPU of the plan", word);
 	if (name == NULL || groups_check(path, keeper.plan->gpu[0].uuid, why, size) != 0)
 		return name == NULL ? ss_fail(why, size, "no group is named") : -1;
-	return groups_enter(path, name, pid, gpus, count, why, size);
+	return groups_enter(path, name, asker, gpus, count, why, size);
 }
 
-/* Answer a task of the job's user. */
-static int on_user(char *request, const struct ucred *peer, char *why, size_t size)
+/* Answer a task of the job's user, whose cgroup counts. */
+static int of_asker(char *request, const struct asker *asker, char *why, size_t size)
 {
 	char path[GROUP_PATH_SIZE];
 	size_t step;
 
-	if (keeper.problem[0] != '\0')
-		return ss_fail(why, size, "%s", keeper.problem);
-	if (groups_path_of(peer->pid, path, sizeof path) != 0 || !groups_is_task(path, keeper.prefix, &step))
+	if (groups_path_of(asker->pid, path, sizeof path) != 0 || !groups_is_task(path, keeper.prefix, &step))
 		return ss_fail(why, size, "the process has no cgroup of a task of this job for itself (TaskPlugin=task/cgroup makes one)");
 	if (strcmp(request, "check") == 0)
 		return groups_check(path, keeper.plan->gpu[0].uuid, why, size);
 	if (strncmp(request, "task ", 5) == 0)
 		return on_task(request + 5, path, why, size);
 	if (strncmp(request, "enter ", 6) == 0)
-		return on_enter(request + 6, path, peer->pid, why, size);
+		return on_enter(request + 6, path, asker, why, size);
 	return ss_fail(why, size, "no such request");
+}
+
+/* Return a pidfd of the process that has connected, which may have ended; -1: it has. */
+static int pidfd_of(int fd, pid_t pid)
+{
+	int pidfd = -1;
+	socklen_t length = sizeof pidfd;
+
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERPIDFD, &pidfd, &length) == 0)
+		return pidfd;
+	return errno == ENOPROTOOPT ? (int)syscall(SYS_pidfd_open, pid, 0) : -1;
+}
+
+static int on_user(char *request, int fd, pid_t pid, char *why, size_t size)
+{
+	struct asker asker = { pid, pidfd_of(fd, pid) };
+
+	if (keeper.problem[0] != '\0' || asker.pidfd < 0)
+		(void)ss_fail(why, size, "%s", keeper.problem[0] != '\0' ? keeper.problem : "the process that asked has ended");
+	int rc = why[0] != '\0' ? -1 : of_asker(request, &asker, why, size);
+	if (asker.pidfd >= 0)
+		(void)close(asker.pidfd);
+	return rc;
 }
 
 /* Answer slurmstepd, or the Epilog. */
@@ -182,7 +207,7 @@ static void answer(int fd, char *request)
 	else if (peer.uid == 0)
 		rc = on_root(request, &peer, why, sizeof why);
 	else if (peer.uid == keeper.uid)
-		rc = on_user(request, &peer, why, sizeof why);
+		rc = on_user(request, fd, peer.pid, why, sizeof why);
 	else
 		(void)ss_fail(why, sizeof why, "the job is another user's");
 	(void)snprintf(text, sizeof text, rc == 0 ? SS_LIMITS_DONE "%s" : SS_LIMITS_NOT "%s", rc == 0 ? "" : why);
@@ -203,11 +228,11 @@ static bool has_plan(void)
 static void receive(struct pollfd *one)
 {
 	char request[SS_LIMITS_MESSAGE_SIZE];
-	ssize_t length = recv(one->fd, request, sizeof request - 1, MSG_DONTWAIT);
+	ssize_t length = recv(one->fd, request, sizeof request - 1, MSG_DONTWAIT | MSG_TRUNC); /* the whole length */
 
 	if (length < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
-	if (length > 0) {
+	if (length > 0 && length < (ssize_t)sizeof request) {
 		request[length] = '\0';
 		answer(one->fd, request);
 	}
@@ -218,13 +243,17 @@ static void receive(struct pollfd *one)
 static void serve(int listener)
 {
 	struct pollfd polled[1 + MOST_WAITING] = { { listener, POLLIN, 0 } };
-	int64_t since[1 + MOST_WAITING] = { 0 };
+	int64_t since[1 + MOST_WAITING] = { 0 }, checked = ss_now_ms();
 
 	for (size_t i = 1; i <= MOST_WAITING; i++)
 		polled[i] = (struct pollfd){ -1, POLLIN, 0 };
 	while (!is_told_to_end && has_plan()) {
 		size_t place = 0;
 		(void)poll(polled, 1 + MOST_WAITING, CHECK_MS);
+		if (ss_now_ms() - checked > CHECK_MS) {
+			groups_unreserve_idle(NULL);
+			checked = ss_now_ms();
+		}
 		for (size_t i = 1; i <= MOST_WAITING; i++) {
 			if (polled[i].fd >= 0 && polled[i].revents != 0)
 				receive(&polled[i]);
@@ -274,6 +303,17 @@ static int lock_keeper(void)
 	file_of(path, SS_LIMITS_LOCK);
 	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 	return fd >= 0 && fcntl(fd, F_SETLK, &lock) == 0 ? fd : -1;
+}
+
+/* Return the lock once no other process has it; -1: another one listens by now, or still has the lock after REQUEST_MS. */
+static int wait_for_keeper(const char *socket_path)
+{
+	int64_t until = ss_now_ms() + REQUEST_MS;
+	int lock;
+
+	while ((lock = lock_keeper()) < 0 && ss_now_ms() < until && !ss_limits_is_there(socket_path))
+		(void)poll(NULL, 0, PAUSE_MS);
+	return lock;
 }
 
 /* Leave slurmstepd's cgroup, which Slurm removes at the step's end. */
@@ -353,11 +393,11 @@ static int be_keeper(const struct ss_plan_owner *owner, int ready)
 	(void)prctl(PR_SET_NAME, "slurm-share-lim");
 	(void)sigaction(SIGTERM, &at_end, NULL);
 	(void)signal(SIGHUP, SIG_IGN);
-	if (lock_keeper() < 0) /* another one runs, or has just been started */
+	file_of(path, SS_LIMITS_SOCKET);
+	if (wait_for_keeper(path) < 0) /* two steps can start at once */
 		return write(ready, "", 1) == 1 ? 0 : 1;
 	if (prepare(owner) != 0)
 		return 1;
-	file_of(path, SS_LIMITS_SOCKET);
 	int listener = listen_at(path, keeper.uid);
 	if (listener < 0 || write(ready, "", 1) != 1)
 		return 1;
@@ -425,7 +465,7 @@ static void end_keeper(void)
 	if (pid > 0)
 		(void)kill(pid, SIGTERM);
 	while (keepers_pid() > 0 && ss_now_ms() < until)
-		(void)poll(NULL, 0, 2);
+		(void)poll(NULL, 0, PAUSE_MS);
 	pid = keepers_pid();
 	if (pid > 0)
 		(void)kill(pid, SIGKILL); /* it waits for the driver */

@@ -31,6 +31,7 @@ static struct {
 	bool has_dmem;
 	char record[GROUP_PATH_SIZE];
 	struct group *first;
+	size_t groups;
 	size_t gpus; /* that the record names */
 	char gpu[GROUP_GPUS_MAX][UUID_SIZE];
 } known;
@@ -151,8 +152,11 @@ static int record(const char *kind, const char *path, char *why, size_t size)
 	int fd = open(known.record, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return ss_fail(why, size, "%s: %s", known.record, strerror(errno));
+	off_t before = lseek(fd, 0, SEEK_END);
 	ssize_t written = write(fd, line, (size_t)length);
 	int saved = errno;
+	if (written >= 0 && written < length && before >= 0) /* the next line would be appended to a part of this one */
+		(void)!ftruncate(fd, before);
 	(void)close(fd);
 	return written == length ? 0 : ss_fail(why, size, "%s: %s", known.record, written < 0 ? strerror(saved) : "no space");
 }
@@ -172,7 +176,16 @@ static struct group *new_group(const char *path, bool is_made)
 	group->is_made = is_made;
 	group->next = known.first;
 	known.first = group;
+	known.groups++;
 	return group;
+}
+
+static bool is_there(const char *path)
+{
+	char folder[2 * GROUP_PATH_SIZE];
+
+	folder_of(path, folder);
+	return access(folder, F_OK) == 0;
 }
 
 void groups_recover(void)
@@ -189,7 +202,7 @@ void groups_recover(void)
 		if (strcmp(line, "gpu") == 0) {
 			if (known.gpus < GROUP_GPUS_MAX && strlen(value) < UUID_SIZE)
 				strcpy(known.gpu[known.gpus++], value);
-		} else if (find_group(value) == NULL) {
+		} else if (find_group(value) == NULL && is_there(value)) {
 			struct group *group = new_group(value, strcmp(line, "made") == 0);
 			if (group != NULL)
 				group->is_recovered = true;
@@ -201,6 +214,8 @@ void groups_recover(void)
 
 static struct group *add_group(const char *path, bool is_made, char *why, size_t size)
 {
+	if (known.groups >= GROUPS_MAX) /* the job's user chooses their names */
+		return ss_fail(why, size, "the job has %d cgroups with limits already", GROUPS_MAX), NULL;
 	if (record(is_made ? "made" : "task", path, why, size) != 0)
 		return NULL;
 	struct group *group = new_group(path, is_made);
@@ -215,6 +230,7 @@ static void forget_group(struct group *group)
 		if (*at == group) {
 			*at = group->next;
 			free(group);
+			known.groups--;
 			return;
 		}
 }
@@ -293,7 +309,42 @@ static bool is_name(const char *name)
 	return length > 0 && length <= GROUP_NAME_MAX && name[length] == '\0';
 }
 
-int groups_enter(const char *path, const char *name, pid_t pid, const struct gpu_limits *gpus, size_t count, char *why, size_t size)
+static bool is_populated(const char *folder)
+{
+	char events[256];
+
+	read_file(folder, "cgroup.events", events, sizeof events);
+	return strstr(events, "populated 1") != NULL;
+}
+
+/* Give back what the group has reserved on a GPU: it stays booked after the end of the cgroup. */
+static bool unreserve(const struct memory_limits *limits, const char *uuid, const char *folder)
+{
+	struct memory_limits none = { 0, limits->hard };
+	char why[256];
+
+	return limits->soft == 0 || nvml_set(uuid, folder, &none, why, sizeof why) == 0;
+}
+
+void groups_unreserve_idle(const char *but)
+{
+	char folder[2 * GROUP_PATH_SIZE];
+
+	for (struct group *group = known.first; group != NULL; group = group->next) {
+		bool is_reserved = false;
+		for (size_t i = 0; i < group->gpus; i++)
+			is_reserved = is_reserved || group->gpu[i].limits.soft > 0;
+		folder_of(group->path, folder);
+		if (!group->is_made || !is_reserved || (but != NULL && strcmp(group->path, but) == 0) || is_populated(folder))
+			continue;
+		for (size_t i = 0; i < group->gpus; i++)
+			if (unreserve(&group->gpu[i].limits, group->gpu[i].uuid, folder))
+				group->gpu[i].limits.soft = 0;
+	}
+}
+
+int groups_enter(const char *path, const char *name, const struct asker *asker, const struct gpu_limits *gpus, size_t count, char *why,
+		 size_t size)
 {
 	char own[GROUP_PATH_SIZE], folder[2 * GROUP_PATH_SIZE], number[16];
 	const char *task = strrchr(path, '/') + 1; /* task_T: groups_is_task() */
@@ -304,6 +355,7 @@ int groups_enter(const char *path, const char *name, pid_t pid, const struct gpu
 	if (snprintf(own, sizeof own, "%.*s/" GROUP_PREFIX "%s_%s", above, path, task + strlen("task_"), name) >= (int)sizeof own)
 		return ss_fail(why, size, "the path of its cgroup is too long");
 	folder_of(own, folder);
+	groups_unreserve_idle(own);
 	struct group *group = find_group(own);
 	if (group == NULL) {
 		if (enable_dmem(own, why, size) != 0)
@@ -316,16 +368,11 @@ int groups_enter(const char *path, const char *name, pid_t pid, const struct gpu
 		return ss_fail(why, size, "%s: %s", folder, strerror(errno));
 	if (limit(group, gpus, count, why, size) != 0)
 		return -1;
-	(void)snprintf(number, sizeof number, "%d", (int)pid);
+	struct pollfd end = { asker->pidfd, POLLIN, 0 };
+	if (poll(&end, 1, 0) != 0)
+		return ss_fail(why, size, "the process that asked has ended");
+	(void)snprintf(number, sizeof number, "%d", (int)asker->pid);
 	return write_file(folder, "cgroup.procs", number) == 0 ? 0 : ss_fail(why, size, "%s/cgroup.procs: %s", folder, strerror(errno));
-}
-
-static bool is_populated(const char *folder)
-{
-	char events[256];
-
-	read_file(folder, "cgroup.events", events, sizeof events);
-	return strstr(events, "populated 1") != NULL;
 }
 
 /* Kill what is in a folder and wait for its end, for END_MS at most. */
@@ -334,15 +381,6 @@ static void empty(const char *folder)
 	(void)write_file(folder, "cgroup.kill", "1"); /* since Linux 5.14 */
 	for (int64_t until = ss_now_ms() + END_MS; is_populated(folder) && ss_now_ms() < until; (void)poll(NULL, 0, PAUSE_MS))
 		continue;
-}
-
-/* Give back what the group has reserved on a GPU: it stays booked after the end of the cgroup. */
-static bool unreserve(const struct memory_limits *limits, const char *uuid, const char *folder)
-{
-	struct memory_limits none = { 0, limits->hard };
-	char why[256];
-
-	return limits->soft == 0 || nvml_set(uuid, folder, &none, why, sizeof why) == 0;
 }
 
 static bool unreserve_all(const struct group *group, const char *folder)
@@ -367,7 +405,7 @@ static bool end_group(const struct group *group)
 	char folder[2 * GROUP_PATH_SIZE];
 
 	folder_of(group->path, folder);
-	if (access(folder, F_OK) != 0)
+	if (!is_there(group->path))
 		return true;
 	if (group->is_made)
 		empty(folder);

@@ -15,9 +15,15 @@
 
 #include "limits_nvml.h"
 
-enum { GROUP_PATH_SIZE = 512, GROUP_NAME_MAX = 32, UUID_SIZE = 96, GROUP_GPUS_MAX = 32 };
+enum { GROUP_PATH_SIZE = 512, GROUP_NAME_MAX = 32, UUID_SIZE = 96, GROUP_GPUS_MAX = 32, GROUPS_MAX = 2048 };
 
 #define GROUP_PREFIX "slurm-share_"
+
+/* A process that asks. `pidfd` tells whether it still runs: its number can be another process's after its end. */
+struct asker {
+	pid_t pid;
+	int pidfd;
+};
 
 struct gpu_limits {
 	char uuid[UUID_SIZE];
@@ -49,8 +55,13 @@ int groups_limit_task(const char *path, const struct gpu_limits *gpus, size_t co
 /* Return whether a launcher's children can get cgroups of their own from here: the task's folder must have no limit itself. */
 int groups_check(const char *path, const char *uuid, char *why, size_t size);
 
-/* Move a process from its task's folder `path` into the group `name`, with these limits. */
-int groups_enter(const char *path, const char *name, pid_t pid, const struct gpu_limits *gpus, size_t count, char *why, size_t size);
+/* Move a process from its task's folder `path` into the group `name`, with these limits. A job has at most GROUPS_MAX groups. */
+int groups_enter(const char *path, const char *name, const struct asker *asker, const struct gpu_limits *gpus, size_t count, char *why,
+		 size_t size);
+
+/* Set the soft limits of groups without a process to 0, so that other tasks can have what they reserved. `but`: a path that keeps its own;
+ * NULL: none. */
+void groups_unreserve_idle(const char *but);
 
 /* Set the soft limits of a step's tasks to 0; kill what is in the step's groups, and remove them. `step`: its path; NULL: all steps.
  * `is_over`: no task of it runs any more; else tasks that run keep their limits. Return the number of groups that could not be ended. */

@@ -7,12 +7,16 @@ The folders stand for Slurm's: a job's, its step's, one for slurmstepd and one f
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import random
 import re
+import resource
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -31,6 +35,7 @@ from slurm_share.share.records import Plan, Slot
 pytestmark = [without_driver, pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: cgroups need root")]
 ALICE, BOB, JOB = 2001, 2002, 4711
 MIB = 1024 * 1024
+MOST_GROUPS = 2048  # GROUPS_MAX of limits_groups.h
 
 
 class Job:
@@ -53,6 +58,15 @@ class Job:
         plan = Plan(JOB, ALICE, "n1", ShareRequest(2, mem_mib=8192), gpus, slots, ((0,),))
         (self.folder / names.PLAN_FILE).write_text(plan_text.render(plan))
         self.socket = str(self.folder / names.LIMITS_SOCKET)
+        # A keeper ends with its plan: one whose tests were killed as well, since this sees the end of its input then.
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", 'read -r _; rm -f "$1"', "sh", str(self.folder / names.PLAN_FILE)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def close(self) -> None:
+        self._guard.communicate(timeout=10)
 
     def keep(self) -> int:
         """Start the keeper as slurmstepd does; return the exit code of the program that it starts."""
@@ -134,10 +148,13 @@ def job(request: pytest.FixtureRequest, host: Host, tree: Path, program: Path) -
     host.state.parent.chmod(0o755)
     made = Job(host, tree, program, request.param)
     assert made.keep() == 0
-    yield made
-    assert made.end().returncode == 0
-    assert made.keepers() == []
-    assert made.reserved() == []
+    try:
+        yield made
+        assert made.end().returncode == 0
+        assert made.keepers() == []
+        assert made.reserved() == []
+    finally:
+        made.close()
 
 
 def test_a_task_gets_the_cap_of_a_slot_on_each_gpu_and_its_own_reserved_part(job: Job) -> None:
@@ -220,6 +237,137 @@ def test_one_keeper_runs_however_often_it_is_started_and_ends_with_the_plan(job:
     assert until(lambda: job.keepers() == [], 10)
 
 
+def test_a_keeper_ends_when_the_tests_that_started_it_are_killed(job: Job) -> None:
+    job.close()  # as the kernel does for a killed process
+    assert until(lambda: job.keepers() == [], 10)
+
+
+def test_a_step_that_starts_beside_another_one_waits_until_the_keeper_listens(job: Job) -> None:
+    assert job.end().returncode == 0
+    file = (job.folder / names.LIMITS_LOCK).open("r+b")
+    fcntl.lockf(file, fcntl.LOCK_EX)  # as a keeper that reads the plan
+    release = threading.Timer(0.5, file.close)
+    release.start()
+    assert job.keep() == 0
+    release.join()
+    assert job.ask("check", job.task(0)) == ""
+
+
+def test_a_request_that_is_too_long_is_not_taken_for_its_beginning(job: Job) -> None:
+    assert job.ask("enter w0" + " " * 3000, job.task(0)) != ""
+    assert job.limits() == {}
+
+
+def test_what_an_empty_cgroup_reserves_goes_back_before_another_is_entered(job: Job) -> None:
+    leaf, uuid = job.task(0), job.host.gpus()[0]["uuid"]
+    assert job.ask(f"enter w0 {uuid}=1024:2048", leaf) == ""
+    assert job.ask(f"enter w1 {uuid}=512:2048", leaf) == ""
+    assert job.limits()["0 slurm-share_0_w0"] == (0, 2048)
+    assert until(lambda: job.reserved() == [], 10), "also where no other task comes"
+    assert job.ask(f"enter w0 {uuid}=1024:2048", leaf) == ""
+    assert job.limits()["0 slurm-share_0_w0"] == (1024, 2048)
+
+
+def test_a_line_that_did_not_fit_into_the_record_spoils_no_other(job: Job) -> None:
+    (keeper,) = job.keepers()
+    size = (job.folder / names.LIMITS_RECORD).stat().st_size
+    none = resource.RLIM_INFINITY
+    resource.prlimit(keeper, resource.RLIMIT_FSIZE, (size + 10, none))
+    assert "no space" in job.ask("task 0", job.task(0))
+    resource.prlimit(keeper, resource.RLIMIT_FSIZE, (none, none))
+    assert job.ask("task 0", job.task(1)) == ""
+    assert (job.folder / names.LIMITS_RECORD).read_text().splitlines()[-1].startswith("task /")
+    os.kill(keeper, signal.SIGKILL)
+
+
+def test_a_user_can_have_so_many_cgroups_and_no_more(job: Job) -> None:
+    leaf = job.task(0)
+    root = next(one for one in leaf.parents if not (one / "cgroup.type").exists())
+    made = [leaf / f"slurm-share_0_x{number}" for number in range(MOST_GROUPS)]
+    for folder in made:
+        folder.mkdir()
+    for pid in job.keepers():
+        os.kill(pid, signal.SIGKILL)
+    assert until(lambda: job.keepers() == [])
+    with (job.folder / names.LIMITS_RECORD).open("a") as file:
+        file.writelines(f"made /{folder.relative_to(root)}\nmade /gone/{folder.name}\n" for folder in made)
+    assert job.keep() == 0
+    assert job.ask("enter w0", leaf) == f"the job has {MOST_GROUPS} cgroups with limits already"
+    for folder in made:
+        folder.rmdir()
+    assert job.ask("over", job.step / "slurm", uid=0) == ""
+    assert job.ask("enter w0", leaf) == ""
+
+
+def test_clients_that_say_nothing_hold_a_task_up_for_a_few_seconds_at_most(job: Job) -> None:
+    silent = []
+    with contextlib.suppress(BlockingIOError):
+        for _ in range(10_000):
+            one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            silent.append(one)
+            one.setblocking(False)
+            one.connect(job.socket)
+    try:
+        assert len(silent) > 64
+        assert job.ask("task 0", job.task(0)) == ""
+    finally:
+        for one in silent:
+            one.close()
+
+
+def test_a_process_with_the_number_of_one_that_asked_is_not_moved(job: Job) -> None:
+    (keeper,) = job.keepers()
+    for _ in range(20):
+        os.kill(keeper, signal.SIGSTOP)
+        try:
+            gone = asking(job, "enter w0", job.task(0))
+            stranger = process_with(gone, job.task(1))
+        finally:
+            os.kill(keeper, signal.SIGCONT)
+        if stranger:
+            break
+    else:
+        pytest.skip("NOT TESTED: other processes took the number each time")
+    try:
+        assert job.ask("check", job.task(2)) == "", "the request before it is answered"
+        assert Path(f"/proc/{stranger}/cgroup").read_text().rstrip().endswith("/user/task_1")
+    finally:
+        os.kill(stranger, signal.SIGKILL)
+        os.waitpid(stranger, 0)
+
+
+def asking(job: Job, request: str, folder: Path) -> int:
+    """Ask from a process that ends at once; return its number."""
+    pid = os.fork()
+    if pid == 0:
+        try:
+            (folder / "cgroup.procs").write_text(str(os.getpid()))
+            os.setgid(ALICE)
+            os.setuid(ALICE)
+            one = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            one.connect(job.socket)
+            one.send(request.encode())
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    return pid
+
+
+def process_with(number: int, folder: Path) -> int:
+    """Return a process with that number in a cgroup; 0: another one has it."""
+    for _ in range(20):
+        Path("/proc/sys/kernel/ns_last_pid").write_text(str(number - 1))
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        if pid == number:
+            (folder / "cgroup.procs").write_text(str(pid))
+            return pid
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+    return 0
+
+
 @pytest.mark.parametrize("tasks", [300, pytest.param(10_000, marks=pytest.mark.weekly)])
 def test_tasks_that_crash_with_their_keeper_leave_nothing_reserved(
     host: Host, tree: Path, program: Path, tasks: int
@@ -255,4 +403,5 @@ def test_tasks_that_crash_with_their_keeper_leave_nothing_reserved(
                 job.task(number).rmdir()
     finally:
         job.end()
+        job.close()
         shutil.rmtree(job.folder)
