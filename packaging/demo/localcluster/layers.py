@@ -25,10 +25,7 @@ from .progress import stage
 from .records import PARTS, Root
 
 _SOURCES = {
-    "python": (
-        *("pyproject.toml", "README.md", "packaging/LICENSE", "slurm_share", "prolog", "tui"),
-        "plugins/names.h",
-    ),
+    "python": ("pyproject.toml", "README.md", "packaging/LICENSE", "slurm_share", "prolog", "plugins", "tui"),
     "plugin": ("plugins",),
     "simgpu": ("packaging/demo/simgpu",),
 }
@@ -243,7 +240,7 @@ def sources(checkout: Path, parts: Iterable[str]) -> list[Path]:
     found: list[Path] = []
     for top in (checkout / name for part in parts for name in _SOURCES[part]):
         found += [top] if top.is_file() else _walk(top)
-    return sorted(path.relative_to(checkout) for path in found)
+    return sorted({path.relative_to(checkout) for path in found})
 
 
 def fingerprint(checkout: Path, files: Iterable[Path]) -> str:
