@@ -235,6 +235,9 @@ static void receive(struct pollfd *one)
 	if (length > 0 && length < (ssize_t)sizeof request) {
 		request[length] = '\0';
 		answer(one->fd, request);
+	} else if (length > 0) {
+		static const char text[] = SS_LIMITS_NOT "the request is too long";
+		(void)send(one->fd, text, sizeof text - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
 	}
 	(void)close(one->fd);
 	one->fd = -1;

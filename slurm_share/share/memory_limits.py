@@ -58,14 +58,18 @@ def uses_dmem(root: str) -> bool:
 def ask(path: str, request: str) -> str:
     """Ask the keeper whose socket that is; return why it does not do what is asked, empty: it did."""
     import socket  # hooks do not ask
+    import struct
 
+    most = struct.pack("@ll", int(ANSWER_S), 0)  # struct timeval
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:
-            one.settimeout(ANSWER_S)
+            # settimeout() would make connect(2) fail at once while many others wait for the keeper.
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, most)
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, most)
             one.connect(path)
             one.send(request.encode())
             answer = one.recv(_MOST_BYTES).decode("utf-8", "replace")
-    except TimeoutError:
+    except BlockingIOError:
         return f"the keeper of memory limits did not answer within {ANSWER_S:g} s"
     except OSError as error:
         return f"the keeper of memory limits does not run: {error.strerror}"

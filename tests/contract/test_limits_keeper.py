@@ -254,7 +254,7 @@ def test_a_step_that_starts_beside_another_one_waits_until_the_keeper_listens(jo
 
 
 def test_a_request_that_is_too_long_is_not_taken_for_its_beginning(job: Job) -> None:
-    assert job.ask("enter w0" + " " * 3000, job.task(0)) != ""
+    assert job.ask("enter w0" + " " * 3000, job.task(0)) == "the request is too long"
     assert job.limits() == {}
 
 
