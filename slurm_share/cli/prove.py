@@ -113,7 +113,7 @@ def _check_writable(path: Path) -> None:
     """Raises UsageError if the file cannot be written."""
     try:
         is_new = not path.exists()
-        path.open("a", encoding="utf-8").close()
+        path.open("w" if is_new else "r+", encoding="utf-8").close()
         if is_new:
             path.unlink()
     except OSError as error:
