@@ -41,7 +41,9 @@ def test_tasks_of_srun_end_with_69_and_say_what_is_needed_and_what_to_write(clus
     job = int(cluster.as_user("alice", f"rm -rf range; mkdir range; cd range; {line}", check=True).stdout.split()[-1])
     assert cluster.wait(job) == "FAILED"
     out = cluster.as_user("alice", "cat range/out; ls range").stdout
-    refused = rf"slurm-share: job {job} cannot have its share on node n2: {NEEDS}: .*; write mem=20480M or mem=8192M"
+    refused = (
+        rf"job {job} cannot have its share on node n2: {NEEDS}: .*are refused, and run with mem=20480M or mem=8192M"
+    )
     assert re.search(refused, out), out
     assert "code 69" in out
     assert "free" in out
@@ -63,7 +65,8 @@ def test_llsub_books_the_first_number_and_caps_at_the_second(cluster: Cluster) -
     made = Submitted(cluster, HOLDS_10_GIB, "[1,8,1]", "--options=-w n2", "--share-gpu=4,mem=8G:20G")
     assert made.wait() == "COMPLETED", made.log()
     assert {(one.outcome, one.gpu_cap_mib) for tried in made.attempts().values() for one in tried} == {("done", 20480)}
-    assert re.search(f"{NEEDS}: .* llsub, which books 8192M", made.log()), made.log()
+    said = f"{NEEDS}: llsub books 8192M of GPU memory for each task and takes 20480M as its cap"
+    assert re.search(said, made.log()), made.log()
 
 
 def test_llsub_local_says_once_that_the_first_number_is_a_booking(cluster: Cluster) -> None:

@@ -172,7 +172,7 @@ def test_a_job_waits_for_a_node_that_is_drained(cluster: Cluster) -> None:
 
 
 def test_a_job_that_starts_while_it_is_watched_is_not_called_requeued(cluster: Cluster) -> None:
-    command = "llsub ./task.sh [1,2] --options=--begin=now+1 --wait"
+    command = "llsub ./task.sh [1,2] --options=--begin=now+5 --wait"
     said = cluster.as_user("alice", f"cd {HOME} && TERM=xterm script -qec {shlex.quote(command)} /dev/null", check=True)
     assert "pending" in said.stdout
     assert "all 2 tasks are done" in said.stdout
