@@ -40,7 +40,7 @@ class OptionError(UsageError):
         self.text = text
         """The value as given, of any length: print it with `shown()` only."""
         self.why = why
-        """What is wrong with a value whose parts are valid; empty: a part is not."""
+        """The reason if each part of the value is valid but the whole is not; empty: a part is not valid."""
         super().__init__(text, why)
 
     def __str__(self) -> str:

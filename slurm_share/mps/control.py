@@ -50,7 +50,7 @@ LAST_COMMAND = "slurm_share_end"
 """The unknown command: every version answers `Unknown command "slurm_share_end"`, with and without a server."""
 RETRY_S = 0.02
 LEAST_S = 0.05
-"""What a command gets after the deadline: an idle node answers in that time, and the daemon is told to quit."""
+"""Seconds for a command that is sent after the deadline, such as `quit`: an idle node answers in that time."""
 
 GONE = "Cannot find MPS control daemon process"
 BUSY = "Cannot send command to MPS control daemon process"

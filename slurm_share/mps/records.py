@@ -46,7 +46,7 @@ class MpsPlace(Struct, frozen=True):
     protocol: int = 2
     """The protocol of a daemon that is started here. One that runs is asked with its own."""
     namespaces: tuple[Namespace, ...] = ()
-    """What a daemon with protocol 3 must have for the tasks that will use it."""
+    """The namespaces that a daemon with protocol 3 must have for its tasks."""
 
     @property
     def logs(self) -> str:

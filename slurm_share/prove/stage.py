@@ -1,4 +1,4 @@
-"""What the probes of `slurm-share prove` work with: programs of a user, his MPS daemons, and cgroups with limits.
+"""The things that the probes of `slurm-share prove` use: programs of a user, his MPS daemons, and cgroups with limits.
 
 All of it is below one folder and in one set of cgroups, and a lock on a file there is held meanwhile. `clean` ends and
 removes all, so the next call also removes what a kill -9 left; the doctor finds such a folder without a holder. The

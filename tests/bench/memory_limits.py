@@ -1,5 +1,5 @@
-"""What the driver's memory limit costs at a task's start: the request to the keeper, and the program before the task of
-a launcher.
+"""The time that the driver's memory limit adds to a task's start: the request to the keeper, and the
+program before the task of a launcher.
 
 The cgroups are real ones of v2, the driver is simulated (615), so its two calls cost what their files cost. The time is
 that of the process that starts. As root: python tests/bench/memory_limits.py

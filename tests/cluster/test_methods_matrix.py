@@ -60,11 +60,11 @@ BOOKED = {
 
 @dataclass(frozen=True)
 class Cell:
-    """What a request came to."""
+    """The outcome of a request."""
 
     said: str
     got: frozenset[str]
-    """What the tasks say of their slots; empty: none ran."""
+    """The output of the tasks about their slots; empty: none ran."""
 
     @classmethod
     def of(cls, text: str) -> Cell:

@@ -1,4 +1,4 @@
-"""What the driver of this machine holds of its promises, and how it limits the memory of a cgroup.
+"""Which promises the driver of this machine keeps, and how it limits the memory of a cgroup.
 
     pytest -m gpu tests/gpu/test_prove_real.py
 

@@ -26,7 +26,7 @@ BACK_ENDS = (DMEM, MISC, OFF)
 
 
 class Profile:
-    """What one release of the driver has."""
+    """The features of one release of the driver."""
 
     __slots__ = ("cuda", "has_memory_limits", "mps_clients", "release")
 

@@ -156,7 +156,7 @@ class Gpu:
         self.instance: int | None = None
         """Number of the MIG instance; None: the card."""
         self.mig_ids: tuple[str, ...] = ()
-        """What the instance is called, by drivers of today and by those before 470."""
+        """Return the names of the instance: of today's drivers, and of those before 470."""
         numbers = range(MAX_MIG_DEVICES) if values.get("mig", "0") == "1" else ()
         self.instances = {number: text.split() for number in numbers if (text := values.get(f"mig{number}"))}
         """Its MIG instances by number: GPU instance, compute instance, memory in MiB, profile, UUID (state.c)."""

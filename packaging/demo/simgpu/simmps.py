@@ -93,7 +93,7 @@ class Server:
 
 
 class Daemon:
-    """What is common to both protocols; a subclass knows the words of front ends and chooses a client's server."""
+    """The common part of both protocols; a subclass reads the front ends' commands and chooses a client's server."""
 
     def __init__(self, pipe: str, log: int | None, partitions: Partitions) -> None:
         self.pipe = pipe

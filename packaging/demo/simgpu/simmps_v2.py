@@ -4,7 +4,7 @@ As recorded from the control programs of drivers 535 and 550, and for servers wi
 
 * a server runs as the user of its clients; one user's server at a time, other users' clients wait until it is empty;
 * defaults (percentage, memory) apply to the next server, a server's own values to its next clients;
-* `quit` waits for clients, `quit -t SECONDS` for so long;
+* `quit` waits for clients, `quit -t SECONDS` at most that long;
 * with -S, from driver 590 on, a client needs a static partition.
 """
 

@@ -29,7 +29,7 @@ CAPS = ("pinned-memory-limit", "active-thread-percentage", "client-priority")
 
 
 class Caller:
-    """Who sends a command; `line` is None for the daemon's own standard input."""
+    """The sender of a command; `line` is None for the daemon's own standard input."""
 
     def __init__(self, uid: int, line: _socket.socket | None) -> None:
         self.uid = uid

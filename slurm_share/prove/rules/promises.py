@@ -1,4 +1,4 @@
-"""What the documents promise about tasks that share a GPU, and whether a measurement bears it out.
+"""The promises of the documents about tasks that share a GPU, and whether a measurement confirms each.
 
 packaging/docs/security.md lists PROMISES in the same words. Each has a probe (prove/probes.py) that tries to break it.
 """
@@ -33,7 +33,7 @@ TOO_LITTLE = 0.4
 
 Value = str | int | float | bool | None
 Measured = Mapping[str, Value]
-"""What a probe found, by name; `error` is there if it could not be carried out."""
+"""The results of a probe, by name; `error` is there if it could not be carried out."""
 Rule = Callable[[Measured], str]
 """Return why the measurement breaks the promise; empty: it does not."""
 

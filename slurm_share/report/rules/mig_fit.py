@@ -15,7 +15,7 @@ from ...usage import GpuUse
 USABLE = 0.95
 """Part of a profile's slices of memory that its tasks can use: 1g.10gb of an 80 GB GPU has 9.5 to 9.75 GiB of 10."""
 MEASURED_LEAST_S = 60.0
-"""A GPU has to be measured for so long. Ours: in less a program has often not begun to compute."""
+"""The shortest measurement of a GPU that is used, in seconds. Our choice: before that, many programs do not compute."""
 
 
 class Profile(Struct, frozen=True):

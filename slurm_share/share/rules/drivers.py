@@ -1,4 +1,4 @@
-"""What a release of NVIDIA's driver offers for sharing a GPU.
+"""The features of each release of NVIDIA's driver for sharing a GPU.
 
 Source: docs.nvidia.com/deploy/mps, releases 580 to 620, and NVIDIA's announcements of CUDA 13.1 to 13.5. A driver whose
 release is not known counts as an old one.

@@ -20,7 +20,7 @@ MIG_WORDS = ("A100", "A30", "A800", "H100", "H200", "H800", "H20", "B100", "B200
 
 
 class NodeOffer(Struct, frozen=True, kw_only=True):
-    """What a node has for sharing its GPUs."""
+    """The driver, GPUs, cgroups and settings of a node that matter for sharing its GPUs."""
 
     driver: str | None = None
     """The driver's version; None: there is none, or it does not answer."""
