@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -66,6 +67,19 @@ def test_a_client_that_waits_for_a_server_without_a_gpu_runs_without_mps(mps: Mp
     assert mps.run("-p", "3", "-d")[0] == 0
     assert mps.run("server", "create", "broken", "--allowed-devices=GPU-000")[0] == 0
     assert "mps off" in line_of_task(mps, CUDA_MPS_PIPE_DIRECTORY=f"{mps.pipe}/broken/default")
+
+
+def test_a_client_whose_server_vanishes_between_its_connection_and_its_message_runs_without_mps(mps: Mps) -> None:  # noqa: F811
+    """On a busy machine the server can end in between. The client is told at once and does not wait for an answer."""
+    (state_of(mps) / "mps_slow").write_text("1")
+    assert mps.run("-p", "3", "-d")[0] == 0
+    assert mps.run("server", "create", "broken", "--allowed-devices=GPU-000")[0] == 0
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as line:
+        line.settimeout(100)
+        line.connect(f"{mps.pipe}/broken/default/control")
+        mps.wait(lambda: not Path(mps.pipe, "broken").exists())
+        line.send(b"SIMGPU_CLIENT 1\n")
+        assert line.recv(100) == b"SIMGPU_NONE\n"
 
 
 def test_a_killed_server_is_started_again_for_its_next_client(v3: Mps) -> None:  # noqa: F811

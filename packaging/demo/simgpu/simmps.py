@@ -206,9 +206,7 @@ class Daemon:
 
     def _hear(self, line: _socket.socket) -> None:
         if line in self.listening:
-            fd, _ = line._accept()  # type: ignore[attr-defined]
-            self.strangers[_socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fd)] = self.listening[line]
-            self.log("Accepting connection...")
+            self._accept(line)
             return
         if line in [server.link for server in self.servers.values()]:
             self.hear_servers()
@@ -224,6 +222,20 @@ class Daemon:
         else:  # a waiting client sends nothing: this is its end
             self.waiting = [one for one in self.waiting if one.line is not line]
             line.close()
+
+    def _accept(self, line: _socket.socket) -> None:
+        fd, _ = line._accept()  # type: ignore[attr-defined]
+        self.strangers[_socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET, 0, fd)] = self.listening[line]
+        self.log("Accepting connection...")
+
+    def accept_all(self, line: _socket.socket) -> None:
+        """Accept the connections that wait at a socket which is about to be closed; closing it would reset them."""
+        line.setblocking(False)
+        try:
+            while True:
+                self._accept(line)
+        except OSError:
+            pass  # there is no further one
 
     def _meet(self, line: _socket.socket, route: object, text: bytes) -> None:
         if text.startswith(b"SIMGPU_CLIENT "):

@@ -191,6 +191,7 @@ class DaemonV3(Daemon):
     def drop_namespace(self, namespace: Namespace) -> None:
         del namespace.server.namespaces[namespace.name]
         for line in [line for line, route in self.listening.items() if route is namespace]:
+            self.accept_all(line)  # who has connected already is told, and does not wait for ever
             line.close()
             del self.listening[line]
         remove(f"{namespace.path}/control")
@@ -220,8 +221,7 @@ class DaemonV3(Daemon):
                 continue  # its next client starts it again
             for client in [client for client in self.waiting if self._server_of(client) is one]:
                 self.waiting.remove(client)
-                send(client.line, b"SIMGPU_NONE\n")
-                client.line.close()
+                self.tell_none(client.line)
             self.drop_server(one)
 
     def note_routes(self) -> None:
@@ -254,6 +254,12 @@ class DaemonV3(Daemon):
     # ---- Clients ----
 
     @staticmethod
+    def tell_none(line: _socket.socket) -> None:
+        """Tell a client that it has no server: it runs without MPS, without a word."""
+        send(line, b"SIMGPU_NONE\n")
+        line.close()
+
+    @staticmethod
     def _server_of(client: Client) -> NamedServer:
         assert isinstance(client.route, Namespace)
         return client.route.server
@@ -270,6 +276,9 @@ class DaemonV3(Daemon):
         server = namespace.server
         if not self.options.is_multiuser and uid not in (0, server.uid):
             self.refuse(line, "CUDA_ERROR_NOT_PERMITTED")
+            return
+        if server.namespaces.get(namespace.name) is not namespace:  # dropped since this client connected
+            self.tell_none(line)
             return
         client = Client(line, namespace)
         client.asked = partition
