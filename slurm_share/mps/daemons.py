@@ -59,6 +59,8 @@ REMOVE_RATIO = 0.25
 EMPTY_S, EMPTY_ANSWERS = 0.5, 8
 """A server has ended if none is listed this long after start_server and in this many answers in a row. (A dying one is
 listed for a moment, too.) The time alone proves nothing on a busy node; each answer takes a turn of the daemon."""
+ASK_LESS_S = 0.5
+"""The longest pause between two questions about a server that is starting; it is as long as the answer before took."""
 NOFILE = 16384
 """The open files that a server needs for its shared memory segments (docs.nvidia.com/deploy/mps, "Limitations")."""
 NO_GROUP = 65534
@@ -163,7 +165,7 @@ def _start_or_undo(
             notes += _what_does_not_hold(daemon, group)
         _raise_nofile(daemon, notes)
         _share_oom_fate(daemon)
-        found = _partitions(place, deadline) if place.partitions else None
+        found = _partitions(place, deadline, is_new=True) if place.partitions else None
         servers = _ready_server(place, deadline)
         if place.protocol == 3:
             _v3().ensure(place, deadline)  # finds them as the file has them
@@ -189,10 +191,10 @@ def _joined_partitions(place: MpsPlace, health: MpsHealth, deadline: Deadline) -
     raise MpsPartitionError(place.pipe, why)
 
 
-def _partitions(place: MpsPlace, deadline: Deadline) -> EqualPartitions:
+def _partitions(place: MpsPlace, deadline: Deadline, *, is_new: bool = False) -> EqualPartitions:
     from . import partitions  # few shares need it
 
-    return partitions.ensure(place, deadline)
+    return partitions.ensure(place, deadline, is_new=is_new)
 
 
 def _v3() -> ModuleType:
@@ -304,7 +306,9 @@ def _ready_server(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
     front_end.start_server(place, deadline)
     began, pause, seen, empty = time.monotonic(), 0.005, set[int](), 0
     while True:
+        asked = time.monotonic()
         servers = front_end.read_servers(place, deadline)
+        took_s = time.monotonic() - asked
         # A release without get_server_status also lists a dying server: with it, wait until it is listed twice.
         ready = [one for one in servers if one.status == "ACTIVE" or (one.status is None and one.pid in seen)]
         if ready:
@@ -314,7 +318,7 @@ def _ready_server(place: MpsPlace, deadline: Deadline) -> tuple[MpsServer, ...]:
         gone = empty >= EMPTY_ANSWERS and time.monotonic() - began > EMPTY_S
         if gone or any(one.status == "FAULT" for one in servers) or deadline.left() <= pause:
             raise MpsServerError(place.pipe, _why_no_server(place, servers))
-        time.sleep(pause)
+        time.sleep(max(pause, min(took_s, ASK_LESS_S)))  # on a busy node, questions would slow the server's start down
         pause = min(0.1, pause * 2)
 
 

@@ -27,17 +27,21 @@ KNOWN = "gpu-chunks"
 _KNOWN_MOST_BYTES = 64 * 1024
 
 
-def ensure(place: MpsPlace, deadline: Deadline) -> EqualPartitions:
+def ensure(place: MpsPlace, deadline: Deadline, *, is_new: bool = False) -> EqualPartitions:
     """Return the `place.partitions` equal partitions of a daemon's GPU, each as large as possible; create those that
     are missing.
+
+    is_new: the daemon has just been started, so it has no partitions; with `place.chunks`, one call of the control
+    program creates and lists them all.
 
     Raises MpsPartitionError if the GPU has too few chunks, if it is divided otherwise, or if the daemon creates none;
     and as control.ask does.
     """
-    table = _probe(place, deadline)
-    answer = ""
-    ids: tuple[str, ...] = ()
-    total, count = table.total_chunks, place.partitions
+    count = place.partitions
+    table, answer, ids = _divided_at_once(place, deadline) if is_new else (None, "", ())
+    if table is None:
+        table = _probe(place, deadline)
+    total = table.total_chunks
     chunks = rules.chunks_each(total, count)
     if chunks == 0:
         raise MpsPartitionError(place.pipe, f"it can have {total} at most (--{names.OPTION}={total} or less)")
@@ -53,13 +57,41 @@ def ensure(place: MpsPlace, deadline: Deadline) -> EqualPartitions:
         if is_refused or deadline.left() <= control.RETRY_S:
             raise MpsPartitionError(place.pipe, _not_created(len(equal), count, answer))
         before = len(equal)
-        answer = control.ask_for_all(place, [f"sm_partition add {place.gpu} {chunks}"] * (count - len(equal)), deadline)
-        ids = (*ids, *rules.parse_added(answer, place.gpu))
-        read = _read(place, deadline)
+        read, answer, made = _add(place, count - len(equal), chunks, deadline)
+        ids = (*ids, *made)
         table = table if read is None else rules.with_whole_ids(read, ids)
     sm_count = min(one.sm_count for one in table.partitions)
     of_clients = tuple(f"{place.gpu}/{one.id}" for one in table.partitions)
     return EqualPartitions(of_clients, sm_count, GpuChunks(place.gpu, total, sm_count // chunks, table.total_sms))
+
+
+def _divided_at_once(place: MpsPlace, deadline: Deadline) -> tuple[PartitionTable | None, str, tuple[str, ...]]:
+    """Divide the GPU of a new daemon by the chunks that it had before, and return what `_add` does. None for the table:
+    they are not known, or this driver divides the GPU into another number; then there are no partitions."""
+    chunks = rules.chunks_each(place.chunks, place.partitions)
+    if chunks == 0:
+        return None, "", ()
+    table, answer, ids = _add(place, place.partitions, chunks, deadline)
+    if table is None:
+        return None, "", ()
+    table = rules.with_whole_ids(table, ids)
+    if table.total_chunks == place.chunks:
+        return table, answer, ids
+    commands = [f"sm_partition rm {place.gpu} {one.id}" for one in table.partitions if one.id in ids]
+    if commands:
+        control.ask_for_all(place, commands, deadline)
+    return None, "", ()
+
+
+def _add(
+    place: MpsPlace, count: int, chunks: int, deadline: Deadline
+) -> tuple[PartitionTable | None, str, tuple[str, ...]]:
+    """Create partitions; return those that there are now (None: the program lists no such GPU), its answers, and the
+    ids in them. If the list got lost with an answer, it is asked for again."""
+    answer = control.ask_for_all(place, [*[f"sm_partition add {place.gpu} {chunks}"] * count, LIST], deadline)
+    table = rules.parse_table(answer, place.gpu)
+    said = "\n".join(answer.splitlines()[:count])  # without the list
+    return _read(place, deadline) if table is None else table, said, rules.parse_added(answer, place.gpu)
 
 
 def _probe(place: MpsPlace, deadline: Deadline) -> PartitionTable:
@@ -94,8 +126,8 @@ def _not_created(found: int, wanted: int, answer: str) -> str:
 
 
 def read_known(folder: Path) -> tuple[GpuChunks, ...]:
-    """Return the chunks of the GPUs that hooks have divided since the last boot. Another driver may have others, and
-    each start of a daemon reads them anew."""
+    """Return the chunks of the GPUs that hooks have divided since the last boot. Another driver may have others, so
+    each start of a daemon compares them with what the daemon lists."""
     try:
         text = files.read(folder / KNOWN, _KNOWN_MOST_BYTES)
         return () if text is None else msgspec.json.decode(text, type=tuple[GpuChunks, ...])

@@ -47,6 +47,8 @@ class MpsPlace(Struct, frozen=True):
     """The protocol of a daemon that is started here. One that runs is asked with its own."""
     namespaces: tuple[Namespace, ...] = ()
     """The namespaces that a daemon with protocol 3 must have for its tasks."""
+    chunks: int = 0
+    """The chunks of its GPU when it was last divided into static partitions; 0: not known."""
 
     @property
     def logs(self) -> str:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable, Iterator
 
 import pytest
-from hooked import Node, check_empty, configured, end, output_of, until
+from hooked import Node, check_empty, configured, end, output_of, slurm_conf, until
 
 from localcluster import Cluster
 
@@ -17,6 +17,16 @@ pytestmark = pytest.mark.cluster
 STATIC = "--share-gpu=4,sm=static"
 SEEN = 'echo "task $SLURM_SHARE_SLOT ${CUDA_MPS_SM_PARTITION-none} ${SLURM_SHARE_SMS-none} $SLURM_SHARE_MPS"'
 TASK = f"srun bash -c '{SEEN}; exec simgpu-task --seconds 1'"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def patient(cluster: Cluster) -> Iterator[None]:
+    """Give hooks and Slurm time for the daemons of two GPUs on a busy machine (maintain.md, section 3)."""
+    with (
+        slurm_conf(cluster, "BatchStartTimeout=60", "MessageTimeout=60"),
+        configured(cluster, "hook_deadline_s = 40.0", "release_deadline_s = 40.0"),
+    ):
+        yield
 
 
 @pytest.fixture

@@ -160,6 +160,42 @@ def test_a_daemon_that_was_killed_gets_new_partitions(node: Node) -> None:  # no
     assert len(listed(place)) == 4
 
 
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return a list to which the input of each call of the control program is added."""
+    real, seen = control._front_end, list[str]()
+
+    def front_end(place: MpsPlace, text: str, deadline: Deadline) -> process.Finished:
+        seen.append(text)
+        return real(place, text, deadline)
+
+    monkeypatch.setattr(control, "_front_end", front_end)
+    return seen
+
+
+@BOTH_LAYOUTS
+def test_a_gpu_whose_chunks_are_known_is_divided_and_listed_in_one_call(
+    node: Node,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+) -> None:
+    place = place_of(node, 4, SIMMPS_LSPART=layout)
+    unknown = start(place)
+    actuator.stop(place, soon())
+    seen = calls(monkeypatch)
+    known = start(msgspec.structs.replace(place, chunks=15))
+    assert (known.sm_count, known.of, len(set(known.names))) == (24, unknown.of, 4)
+    assert sum("sm_partition" in text or "lspart" in text for text in seen) == 1
+    assert {name.partition("/")[2] for name in known.names} == listed(place)
+
+
+@pytest.mark.parametrize("before", [22, 8, 3])
+def test_a_gpu_that_another_driver_divided_into_other_chunks_is_divided_anew(node: Node, before: int) -> None:  # noqa: F811
+    place = msgspec.structs.replace(place_of(node, 4), chunks=before)
+    found = start(place)
+    assert (found.of.total_chunks, found.sm_count) == (15, 24)
+    assert {name.partition("/")[2] for name in found.names} == listed(place)
+
+
 def test_a_user_who_changed_the_partitions_gets_none_of_them(node: Node) -> None:  # noqa: F811
     place = place_of(node, 4)
     first = start(place)

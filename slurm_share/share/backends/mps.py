@@ -127,7 +127,9 @@ class Mps(Backend):
         ]
         used = [place for place in places if place.gpu in in_use]
         unused = [place for place in places if place.gpu not in in_use]
-        found = _join(_start(unused, deadline, partitions, replace=True), _start(used, deadline, partitions))
+        found = _join(
+            _start(host, unused, deadline, partitions, replace=True), _start(host, used, deadline, partitions)
+        )
         if partitions:
             _remember_chunks(host, found)
         return found
@@ -286,7 +288,7 @@ def _prepare_own(host: Host, owner: Owner, gpus: Sequence[Gpu], deadline: Deadli
     except OSError:
         pass  # starting the daemon checks the folder and reports what is wrong
     places = _own_places(host, owner, [gpu.uuid for gpu in gpus])
-    prepared = _start(places, deadline, partitions, replace=True)
+    prepared = _start(host, places, deadline, partitions, replace=True)
     if places and not prepared.served:
         mp_folders.remove_user(places[0])
     return prepared
@@ -311,7 +313,9 @@ def _remember_chunks(host: Host, found: PreparedGpus) -> None:
         pass  # a full disk; nothing depends on it
 
 
-def _start(places: Sequence[MpsPlace], deadline: Deadline, partitions: int, *, replace: bool = False) -> PreparedGpus:
+def _start(
+    host: Host, places: Sequence[MpsPlace], deadline: Deadline, partitions: int, *, replace: bool = False
+) -> PreparedGpus:
     """Start daemons with so many static partitions, or join them. Where they cannot be had, start or join the daemon
     without any, since a task without a partition cannot use a daemon that has some."""
     from ...core.errors import MpsPartitionError
@@ -322,7 +326,13 @@ def _start(places: Sequence[MpsPlace], deadline: Deadline, partitions: int, *, r
         return _prepared(daemons.start_many(places, deadline, replace=replace))
     from msgspec import structs
 
-    divided = [structs.replace(place, partitions=partitions, protocol=2, namespaces=()) for place in places]
+    from ...mps.partitions import read_known
+
+    known = {one.gpu: one.total_chunks for one in read_known(host.paths.root)}
+    divided = [
+        structs.replace(place, partitions=partitions, protocol=2, namespaces=(), chunks=known.get(place.gpu, 0))
+        for place in places
+    ]
     outcomes = daemons.start_many(divided, deadline, replace=replace)
     failed = {
         one.place.gpu: one.why.removeprefix(f"MPS in {one.place.pipe}: ")
