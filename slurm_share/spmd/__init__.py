@@ -9,6 +9,7 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # mypy takes it as true; importing `typing` would cost more than this module
 if TYPE_CHECKING:
+    from . import MPI
     from .array_files import load, save
     from .comm import ANY_SOURCE, ANY_TAG, COMM_WORLD, MAX, MIN, PROD, SUM, Comm, Status
     from .dmat import Dmat, empty, from_local, ones, rand, zeros
@@ -17,7 +18,20 @@ if TYPE_CHECKING:
     from .products import mtimes
     from .rules.maps import Map
 
-__all__ = ["ANY_SOURCE", "ANY_TAG", "COMM_WORLD", "MAX", "MIN", "PROD", "SUM", "Comm", "Dmat", "Map", "SpmdError"]
+__all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
+    "COMM_WORLD",
+    "MAX",
+    "MIN",
+    "MPI",
+    "PROD",
+    "SUM",
+    "Comm",
+    "Dmat",
+    "Map",
+    "SpmdError",
+]
 __all__ += ["Status", "empty", "fft", "find", "from_local", "ifft", "load", "mtimes", "ones", "rand", "save"]
 __all__ += ["summation", "transpose_grid", "zeros"]
 
@@ -36,4 +50,6 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
+    if name == "MPI":
+        return importlib.import_module(f"{__name__}.MPI")
     return getattr(importlib.import_module(f"{__name__}.{_HOME.get(name, 'comm')}"), name)

@@ -27,7 +27,7 @@ from .envelope import RAW
 from .errors import NoRoom, RunEnded
 from .names import SEGMENT_IDLE, SEGMENT_MIN, TAG_BYTES
 from .rules import trees
-from .transport import Buffers, Transport, Window
+from .transport import Buffers, Transport, Window, collective_context
 
 Bytes = NDArray[np.uint8]
 
@@ -39,14 +39,14 @@ _TWO_OF = 32 << 20
 """Windows of up to this size alternate in pairs, so that ranks seldom have to answer."""
 _HEADER = struct.Struct("<IBB")
 _NUMBER = struct.Struct("<I")
-_COMMUNICATOR = 1 << 32
 
 
 class Group:
-    """All ranks of a run, from the view of one of them."""
+    """The ranks of a communicator, from the view of one of them."""
 
-    def __init__(self, transport: Transport) -> None:
-        self.transport = transport
+    def __init__(self, transport: Transport, communicator: int = 0) -> None:
+        """`communicator`: its number; 0: that of all ranks."""
+        self.transport, self.communicator = transport, communicator
         self.rank, self.size, self.nodes = transport.rank, transport.size, transport.nodes
         self.node = trees.node_of(self.nodes, self.rank)
         self.node_ranks = self.nodes[self.node].ranks
@@ -104,7 +104,7 @@ class CollectiveCall:
 
     def __init__(self, group: Group, number: int, name: str) -> None:
         self._group, self._transport = group, group.transport
-        self.number, self.context = number, _COMMUNICATOR | number
+        self.number, self.context = number, collective_context(group.communicator, number)
         self.tag = tag_of_name(name)
         self.name = name.partition("(")[0]
 

@@ -1,7 +1,8 @@
 """Base class of the transports, which move messages between ranks. Collectives, Comm and Dmat use it.
 
-`sockets.SocketTransport`, `mpi.MpiTransport` and `single.SingleTransport` implement it; tests have one of threads. A
-transport moves bytes; `codec` converts objects to bytes and back. `Queues` holds the messages that no call has taken.
+`sockets.SocketTransport`, `mpi4py_transport.MpiTransport` and `single.SingleTransport` implement it; tests have one of
+threads. A transport moves bytes; `codec` converts objects to bytes and back. `Queues` holds the messages that no call
+has taken.
 """
 
 from __future__ import annotations
@@ -21,7 +22,22 @@ if TYPE_CHECKING:
 
 Buffers = Sequence[memoryview]
 USER = 0
-"""Context of users' messages. A collective call has the context (1 << 32 | its number), apart from all others."""
+"""Context of users' messages between all ranks."""
+
+
+def user_context(communicator: int) -> int:
+    """Return the context of users' messages in the communicator of that number; 0: that of all ranks."""
+    return communicator << 33
+
+
+def collective_context(communicator: int, number: int) -> int:
+    """Return the context of a communicator's collective call, from 1 on, apart from all others."""
+    return communicator << 33 | 1 << 32 | number
+
+
+def is_collective(context: int) -> bool:
+    """Return whether a context is that of a collective call."""
+    return bool(context & 1 << 32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +135,8 @@ class Queues:
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._by_context: dict[int, _Context] = {}
-        self._finished = 0
-        """The highest finished context."""
+        self._finished: dict[int, int] = {}
+        """The highest finished context of each communicator, by all but its lowest 32 bits."""
         self._late: CollectiveMismatch | None = None
         self._is_late_told = False
         self.taken = 0
@@ -131,7 +147,7 @@ class Queues:
         self.taken += 1
         message.arrival = self.taken
         envelope = message.envelope
-        if USER < envelope.context <= self._finished:
+        if is_collective(envelope.context) and envelope.context <= self._finished.get(envelope.context >> 32, 0):
             self._late = self._late or self._none_any_more(envelope)
             return
         self._of(envelope.context).add(self.taken, message)
@@ -141,7 +157,7 @@ class Queues:
         """Error that no call has raised yet: a message of a collective call that this rank has ended or never made."""
         if self._is_late_told:
             return None
-        left = min((context for context in self._by_context if context != USER), default=None)
+        left = min(filter(is_collective, self._by_context), default=None)
         if self._late is not None or left is None:
             return self._late
         return self._none_any_more(next(iter(self._by_context[left].all.values())).envelope)
@@ -185,7 +201,7 @@ class Queues:
 
     def finish(self, context: int) -> None:
         """Finish a collective call. Raises CollectiveMismatch if a message of it is left."""
-        self._finished = max(self._finished, context)
+        self._finished[context >> 32] = max(self._finished.get(context >> 32, 0), context)
         left = self._by_context.pop(context, None)
         if left:
             raise self._none_any_more(next(iter(left.all.values())).envelope)
@@ -207,7 +223,7 @@ class Queues:
             self._is_late_told = True
             raise self._late
         messages = self._by_context.get(context)
-        if messages is not None and context != USER:
+        if messages is not None and is_collective(context):
             other = messages.with_another_tag(tag)
             if other is not None:
                 raise CollectiveMismatch(context & _NUMBER, self._rank, str(tag), other.source, str(other.tag))
@@ -269,8 +285,8 @@ class Transport(ABC):
     ) -> Received:
         """Wait for the first message of that source and tag (None: of any), and return it.
 
-        `call`: name of the waiting call in messages to users, such as "recv" or "bcast". In a context other than USER
-        all messages have the same tag, which names the collective call and its arguments. Another tag there, or a
+        `call`: name of the waiting call in messages to users, such as "recv" or "bcast". In the context of a
+        collective call all messages have the same tag, which names the call and its arguments. Another tag there, or a
         message of a collective call that this rank has finished, raises CollectiveMismatch. Raises RunEnded if no rank
         is left that could send the message, ReceiveTimeout after `timeout_s` seconds.
         """

@@ -39,9 +39,9 @@ def transport() -> Transport:
 def _make(environ: Mapping[str, str]) -> Transport:
     # Imported here because it is a third of the package's import time, which programs without messages need not spend.
     if checks.uses_mpi(environ):
-        from . import mpi
+        from . import mpi4py_transport
 
-        return mpi.make_transport()
+        return mpi4py_transport.make_transport()
     if environ.get(ENV_RENDEZVOUS):
         from .joining import join
         from .sockets import SocketTransport

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from signal import Signals
 
 from .. import errors
-from ..transport import USER, NodePlace
+from ..transport import NodePlace, is_collective
 from ..wire import (
     CallMismatch,
     NodeLoss,
@@ -161,7 +161,7 @@ class Ends:
         """Return why no message of that source (None: of any) can come any more; None: one can."""
         if self.fatal is not None or self.stuck is not None:
             return self.fatal or self.stuck
-        if context != USER and self.first is not None:
+        if is_collective(context) and self.first is not None:
             return self.first
         if source is not None:
             return self.error_of(source)
@@ -176,7 +176,7 @@ class Ends:
         ended with code 0.
         """
         error = self.error_of(dest)
-        return self.first if error is not None and context != USER and self.first is not None else error
+        return self.first if error is not None and is_collective(context) and self.first is not None else error
 
     def error_of(self, rank: int) -> errors.SpmdError | None:
         """Return the end of a rank; None: it is running.

@@ -164,7 +164,7 @@ def test_ranks_that_are_not_there(comm: Comm, rank: Any) -> None:
     with pytest.raises(UsageError, match="bcast: there is no rank"):
         comm.bcast(1, rank)
     if rank not in (-1, None):
-        with pytest.raises(UsageError, match="recv: there is no rank"):
+        with pytest.raises(UsageError, match=r"recv: (there is no rank|the first argument is)"):
             comm.recv(rank)
 
 

@@ -9,7 +9,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from slurm_share.spmd import mpi
+from slurm_share.spmd import mpi4py_transport as mpi
 from slurm_share.spmd.envelope import RAW, Tag
 from slurm_share.spmd.transport import USER, Queues
 

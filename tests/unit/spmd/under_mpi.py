@@ -16,7 +16,7 @@ import in_threads
 import pytest
 from mpi4py import MPI
 
-from slurm_share.spmd.mpi import MpiTransport
+from slurm_share.spmd.mpi4py_transport import MpiTransport
 from slurm_share.spmd.transport import NodePlace
 
 if MPI.COMM_WORLD.Get_rank() > 0:

@@ -15,7 +15,7 @@ pytest.importorskip("mpi4py", reason="there is no mpi4py for this machine")
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 HEAD = """
 import os, sys, threading, time
-from slurm_share.spmd import errors, mpi
+from slurm_share.spmd import errors, mpi4py_transport as mpi
 from slurm_share.spmd.envelope import RAW
 from slurm_share.spmd.transport import USER
 t = mpi.make_transport()
@@ -245,7 +245,7 @@ def test_an_mpi_that_cannot_be_had_is_a_sentence(before: str, says: str) -> None
     program = f"""
 import os, sys
 {before}
-from slurm_share.spmd import errors, mpi
+from slurm_share.spmd import errors, mpi4py_transport as mpi
 try:
     mpi.make_transport()
 except errors.TransportError as error:

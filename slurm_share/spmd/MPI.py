@@ -1,0 +1,34 @@
+"""mpi4py's module MPI over the messages of this package: `from slurm_share.spmd import MPI`.
+
+It only collects names; each is described where it is made.
+"""
+
+from __future__ import annotations
+
+from time import perf_counter as Wtime
+
+from .comm import COMM_WORLD, Comm
+from .constants import ANY_SOURCE, ANY_TAG, COMM_TYPE_SHARED, IN_PLACE, PROC_NULL, ROOT, UNDEFINED
+from .errors import SpmdError as Exception
+from .reductions import MAX, MIN, PROD, SUM, Op
+from .status import Status
+
+__all__ = [
+    "ANY_SOURCE",
+    "ANY_TAG",
+    "COMM_TYPE_SHARED",
+    "COMM_WORLD",
+    "IN_PLACE",
+    "MAX",
+    "MIN",
+    "PROC_NULL",
+    "PROD",
+    "ROOT",
+    "SUM",
+    "UNDEFINED",
+    "Comm",
+    "Exception",
+    "Op",
+    "Status",
+    "Wtime",
+]  # fmt: skip
