@@ -12,8 +12,8 @@ from ...core.text import span_text
 from ...slurm import jobs
 from ..rules.checkpoint import JobEndTime
 
-ANSWER_S = 15
-"""Longest wait for squeue, in seconds. Without an answer the launcher acts as at a time limit."""
+ANSWER_S = 24.0
+"""Longest wait for squeue, in seconds: until shortly before tasks are killed as at a time limit (loop.GRACE_S)."""
 
 AGAIN_S = 0.5
 """Pause before squeue is asked again, in seconds."""
@@ -25,6 +25,8 @@ class JobEnd:
     def __init__(self, job: int) -> None:
         """Ask for the end of a job by its id."""
         self._call = BackgroundCall(lambda: _read(job))
+        self.problem: CommandError | None = None
+        """Why there is no answer; None: there is one, or none yet."""
 
     @classmethod
     def ask(cls, job: str) -> JobEnd | None:
@@ -41,7 +43,8 @@ class JobEnd:
         """Return when the job ends; None: it has no time limit, is ending already, or Slurm does not answer."""
         try:
             return self._call.answer()
-        except CommandError:
+        except CommandError as error:
+            self.problem = error
             return None
 
 

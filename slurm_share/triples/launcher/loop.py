@@ -766,13 +766,19 @@ class Loop:
         """Say when the job ends as soon as Slurm has answered; at a preemption, give the tasks until then."""
         if self.asked_end is None or not self.asked_end.is_answered:
             return
-        end, self.asked_end = self.asked_end.answer(), None
+        asked, self.asked_end = self.asked_end, None
+        end = asked.answer()
+        if asked.problem is not None:
+            self.say(f"when the job ends is not known, so no task has more than {GRACE_S:g} s: {asked.problem}")
         if end is None:
             return
         self.say(end_text(end, time.time()))
         left_s = checkpoint.preemption_left_s(end, time.time())
-        if self.telling is not None and left_s > GRACE_S:
-            self.stopping, self.telling = Deadline.after(left_s), Deadline.after(left_s - TERM_S)
+        # A late answer also helps tasks that have been told to end and still save their state.
+        if self.stop_with is signal.SIGTERM and self.stopping is not None and left_s > self.stopping.left() > 0:
+            self.stopping = Deadline.after(left_s)
+            if self.telling is not None:
+                self.telling = Deadline.after(left_s - TERM_S)
 
     def _tick(self, *, ended: bool = False) -> None:
         """Do what is due about once a second: sample, check disk and limits, write the progress."""

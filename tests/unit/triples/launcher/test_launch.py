@@ -437,6 +437,38 @@ def test_told_to_end_tasks_first_get_the_checkpoint_signal(tmp_path):
     assert code == 75
 
 
+def test_a_preempted_task_has_its_grace_also_where_slurm_answers_after_it_was_told_to_end(tmp_path):
+    told, go = tmp_path / "told", tmp_path / "go"
+    answer = json.loads((Path(__file__).parents[3] / "data" / "slurm-26.05" / "squeue.json").read_text())
+    job = answer["jobs"][0]
+    now = int(time.time())
+    for name, value in (("end_time", now + 3600), ("preempt_time", now)):
+        job[name] = {"set": True, "infinite": False, "number": value}
+    (tmp_path / "answer").write_text(json.dumps(answer))
+    squeue = tmp_path / "bin" / "squeue"
+    squeue.parent.mkdir()
+    squeue.write_text(f"#!/bin/bash\nuntil [ -e {told} ]; do sleep 0.05; done\ncat {tmp_path}/answer\n")
+    squeue.chmod(0o755)
+    text = f"""#!/bin/bash
+    trap : USR1
+    trap 'touch {told}' TERM
+    echo ready
+    until [ -e {go} ]; do sleep 0.05; done
+    exit 75
+    """
+    made = Launch(tmp_path, text, 1, checkpoint_signal=int(signal.SIGUSR1))
+    environ = {**QUIET, "PATH": f"{squeue.parent}:{os.environ['PATH']}", "SLURM_JOB_ID": str(job["job_id"])}
+    with (tmp_path / "said").open("w") as said:
+        made.process = made.launch([sys.executable, "-c", HASTY, str(made.folder)], environ, said)
+    wait_for(lambda: len(made.logs()) == 1 and "ready" in made.log(0))
+    made.process.send_signal(signal.SIGTERM)
+    wait_for(lambda: "the job is preempted by another one" in (tmp_path / "said").read_text())
+    time.sleep(7)  # HASTY kills after 6 s what has no grace
+    go.touch()
+    made.end()
+    assert made.result_outcomes() == {0: "saved"}, (tmp_path / "said").read_text()
+
+
 def test_exit_code_75_is_saved_whenever_it_comes_and_a_failure_counts_more(tmp_path):
     made = Launch(tmp_path, "#!/bin/bash\nexit $((LLSUB_TASK == 0 ? 75 : 3))\n", 2, retries=1)
     code, said = made.go()
