@@ -1,6 +1,6 @@
 """Connections of a rank: connect, accept, authenticate, and handle the events of epoll.
 
-The caller holds the transport's lock, which delays Ctrl-C, so that it does not interrupt the writing of a frame.
+The caller holds the transport's lock, which delays the handlers of signals (see `interrupts`).
 Nothing here blocks.
 """
 
@@ -10,16 +10,12 @@ import contextlib
 import os
 import resource
 import select
-import signal
 import socket
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
-from types import FrameType
-from typing import Any
 
 from . import frames, wire
 from .bodies import Received, SegmentBody
@@ -27,6 +23,7 @@ from .channels import SCRATCH_BYTES, Incoming, KeptTotal, Outgoing
 from .drainer import Drainer
 from .errors import NoRoom, SpmdError, TransportError
 from .handshake import RANKS, HandshakeClient, HandshakeRefused, HandshakeServer
+from .interrupts import TransportLock
 from .joining import RankSockets
 from .names import HALF_OPEN, HANDSHAKE_S, NOTED_CONNECTIONS, REFUSALS_NAMED, VERSION
 from .rules import trees
@@ -40,60 +37,6 @@ _YOUNG_S = 0.25
 _SOCKET_BYTES = 1 << 20
 """Requested send buffer of a Unix socket; the kernel limits it to net.core.wmem_max."""
 _HalfOpen = tuple[float, Callable[[], None]]
-
-
-class TransportLock:
-    """The lock of a transport, a context manager.
-
-    While the main thread holds the lock, KeyboardInterrupt is delayed until the release: between two steps it would
-    leave half a frame behind. It is raised at once while the thread waits in `poll_unlocked`.
-    """
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self._main = threading.main_thread().ident
-        self._deferring = False
-        self._interrupted = False
-        if threading.get_ident() == self._main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-            signal.signal(signal.SIGINT, self._on_interrupt)
-
-    def __enter__(self) -> None:
-        if threading.get_ident() == self._main:
-            self._deferring = True
-        self.lock.acquire()
-
-    def __exit__(self, *_exception: object) -> None:
-        self.lock.release()
-        if threading.get_ident() == self._main:
-            self._deferring = False
-            self.raise_interrupt()
-
-    def raise_interrupt(self) -> None:
-        """Raise a delayed KeyboardInterrupt in the main thread."""
-        if self._interrupted and threading.get_ident() == self._main:
-            self._interrupted = False
-            raise KeyboardInterrupt
-
-    def poll_unlocked(self, poller: Any, timeout: float | None) -> list[tuple[int, int]]:
-        """Release the lock during `poller.poll(timeout)`, and return its result."""
-        main = threading.get_ident() == self._main
-        self.lock.release()
-        try:
-            if main:
-                self._deferring = False
-                self.raise_interrupt()  # from before the line above; a later one is raised at once
-            events: list[tuple[int, int]] = poller.poll(timeout)
-        finally:
-            if main:
-                self._deferring = True  # first, because an exception within `acquire` would leave the lock free
-            self.lock.acquire()
-        return events
-
-    def _on_interrupt(self, number: int, frame: FrameType | None) -> None:
-        if self._deferring:
-            self._interrupted = True
-        else:
-            signal.default_int_handler(number, frame)
 
 
 class Peers:

@@ -13,9 +13,10 @@ from .bodies import Received, join_buffers, split_buffers
 from .channels import Outgoing
 from .envelope import Envelope, Tag
 from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
+from .interrupts import TransportLock
 from .joining import RankSockets
 from .names import ENV_CHECK, ENV_LOCAL_SIZE, INLINE_BYTES, META_BYTES, PIECE_BYTES, WAITING_S
-from .peers import Peers, TransportLock, note
+from .peers import Peers, note
 from .rules.ends import Ends
 from .segments import Segment, SharedWindow
 from .transport import Buffers, Queues, Transport, Window
@@ -105,7 +106,7 @@ class SocketTransport(Transport):
                         message = self._wait_for(wait)
                     finally:
                         self._waits.finished(wait)
-        except KeyboardInterrupt:
+        except BaseException:  # of a delayed handler too
             if message is not None:
                 self.put_back(message)
             raise

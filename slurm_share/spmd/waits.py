@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from . import wire
 from .envelope import Tag
+from .interrupts import TransportLock
 from .names import WAITING_S
-from .peers import Peers, TransportLock
+from .peers import Peers
 from .rules.ends import Ends
 
 _SPIN_S = 100e-6

@@ -8,14 +8,16 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from at_each_step import Interrupted
 
 from slurm_share.spmd import codec, world
 from slurm_share.spmd.envelope import RAW
-from slurm_share.spmd.errors import SpmdError, UsageError
+from slurm_share.spmd.errors import PeerEnded, ReceiveTimeout, SpmdError, UsageError
 from slurm_share.spmd.transport import USER
 
 
@@ -328,6 +330,78 @@ def interrupted(transport: Any, count: int) -> Any:
         got = codec.decode(message.envelope.form, message.envelope.meta, message.take())
         right += got[0] == number and got[1].size == number % 50_000
     return right, interrupts
+
+
+def interrupted_at_each_step(transport: Any, call: str, how: str, size: int) -> Any:
+    """Rank 0 is interrupted at the 1st, 2nd, ... step of a call, until the call ends before; return what went wrong.
+
+    `call`: "receive" or "send". After each interrupt the message must arrive once, whole and in order: rank 0 calls
+    again if it did not. `how`: "signal", whose handler raises, or "exception", as another thread raises it.
+    """
+    body = np.zeros(size, np.uint8)
+    number, wrong = 0, []
+    while transport.rank == 1:
+        try:
+            if call == "receive":
+                if not recv(transport, 0, "more"):
+                    return None
+                time.sleep(0.002 * (number % 2))
+                send(transport, 0, "numbered", (number, body))
+            else:
+                if (got := recv(transport, 0, "numbered")) is None:
+                    return None
+                send(transport, 0, "arrived", (got[0], got[1].size))
+            number += 1
+        except PeerEnded:
+            return None  # rank 0 tells what was wrong
+
+    class Interruption(Exception):
+        pass
+
+    def handler(*_arguments: object) -> None:
+        raise Interruption
+
+    signal.signal(signal.SIGUSR1, handler)
+    act = partial(signal.raise_signal, signal.SIGUSR1) if how == "signal" else handler
+    where = "the begin"
+    while where and not wrong:
+        if call == "receive":
+            send(transport, 1, "more", True)
+        message, interrupted = None, Interrupted(number + 1, act)
+        try:
+            with interrupted:
+                if call == "receive":
+                    message = transport.receive(1, USER, "numbered", "recv")
+                else:
+                    transport.send(1, USER, "numbered", *codec.encode((number, body)))
+                    message = True
+        except Interruption:
+            pass
+        where = interrupted.where
+        if not transport._lock.lock.acquire(timeout=2.0):
+            return [(where, "the lock is held")], number
+        transport._lock.lock.release()
+        try:
+            if call == "receive":
+                message = message or transport.receive(1, USER, "numbered", "recv", 5.0)
+                got = codec.decode(message.envelope.form, message.envelope.meta, message.take())
+                right = got[0] == number and got[1].size == size
+            else:
+                right = message and recv(transport, 1, "arrived", 5.0) == (number, size)
+                if message is None:  # whether it was sent is not known
+                    try:
+                        arrived = recv(transport, 1, "arrived", 0.1)
+                    except ReceiveTimeout:
+                        send(transport, 1, "numbered", (number, body))
+                        arrived = recv(transport, 1, "arrived", 5.0)
+                    right = arrived == (number, size)
+            if not right:
+                wrong.append((where, "another message"))
+        except SpmdError as error:
+            wrong.append((where, str(error)))
+        number += 1
+    send(transport, 1, "more", False) if call == "receive" else send(transport, 1, "numbered", None)
+    return wrong, number
 
 
 def idle(transport: Any, wait_s: float) -> Any:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from transports import ranks, said
 
-from slurm_share.spmd import frames, peers, sockets, wire, world
+from slurm_share.spmd import frames, interrupts, peers, sockets, wire, world
 from slurm_share.spmd.drainer import Drainer
 from slurm_share.spmd.envelope import RAW
 from slurm_share.spmd.errors import (
@@ -37,32 +37,6 @@ CALL = 1 << 32
 
 def body(size: int) -> list[memoryview]:
     return [memoryview(bytes(size))]
-
-
-def test_ctrl_c_just_before_a_wait_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(signal, "signal", lambda *_arguments: None)
-    turn = peers.TransportLock()
-    number = threading.get_ident()
-
-    class Threads:
-        """Fake `threading` that raises Ctrl-C while the wait checks which thread it is in."""
-
-        @staticmethod
-        def get_ident() -> int:
-            turn._on_interrupt(signal.SIGINT, None)
-            return number
-
-    class Poller:
-        def poll(self, timeout: float | None) -> list[Any]:
-            return []
-
-    turn._deferring = True
-    turn.lock.acquire()
-    monkeypatch.setattr(peers, "threading", Threads)
-    with pytest.raises(KeyboardInterrupt):
-        turn.poll_unlocked(Poller(), None)
-    assert turn._deferring
-    assert turn.lock.locked()
 
 
 def test_a_send_waits_for_room_before_its_first_frame(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,7 +241,7 @@ def test_ctrl_c_ends_a_send_to_a_rank_whose_queue_of_connections_is_full(monkeyp
 
     with ranks(2) as ((sender, _control), _other):
         monkeypatch.setattr(peers, "_socket", lambda *_arguments: Full())
-        sender._lock._interrupted = True
+        interrupts.GATE.delayed.append((signal.default_int_handler, signal.SIGINT))
         with pytest.raises(KeyboardInterrupt):
             sender.send(1, USER, 0, RAW, b"", body(1))
 
