@@ -131,7 +131,7 @@ class Node:
 
 
 def variables(ready: wire.Ready, rank: int, size: int, per_node: int) -> dict[str, str]:
-    """Return the variables that a launcher gives a rank; each node has `per_node` ranks."""
+    """Return the variables that a launcher gives a rank; each node has `per_node` ranks, the last one the rest."""
     node, local = divmod(rank, per_node)
     return {
         names.ENV_RENDEZVOUS: ready.name,
@@ -141,7 +141,7 @@ def variables(ready: wire.Ready, rank: int, size: int, per_node: int) -> dict[st
         names.ENV_NODE: str(node),
         names.ENV_NODES: str(-(-size // per_node)),
         names.ENV_LOCAL_RANK: str(local),
-        names.ENV_LOCAL_SIZE: str(per_node),
+        names.ENV_LOCAL_SIZE: str(min(per_node, size - node * per_node)),
     }
 
 

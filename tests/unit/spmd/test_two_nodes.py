@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from collections.abc import Mapping
 
 import pytest
 from rendezvous_ends import PATIENCE_S, Node, variables
@@ -14,30 +15,33 @@ from slurm_share.spmd import key_folder, wire
 
 
 class Nodes:
-    """Two nodes of two ranks each, started as by two launchers."""
+    """Two nodes of two ranks each, or of other numbers, started as by two launchers."""
 
-    def __init__(self, folder: str, program: str) -> None:
+    def __init__(
+        self, folder: str, program: str, size: int = 4, per_node: int = 2, environ: Mapping[str, str] = os.environ
+    ) -> None:
         key_folder.make_folder(folder)
-        pair = (("n1", 2), ("n2", 2))
+        self.size, self.per_node, self.environ = size, per_node, environ
+        pair = (("n1", per_node), ("n2", size - per_node))
         what = {"folder": folder, "heartbeat_s": 0.5, "lost_s": 3.0}
         self.nodes = [Node(wire.Setup("1.0", node, pair, interface=f"127.0.0.{node + 1}", **what)) for node in range(2)]
-        self.ranks = [self._start(rank, program) for rank in range(4)]
+        self.ranks = [self._start(rank, program) for rank in range(size)]
 
     def _start(self, rank: int, program: str) -> subprocess.Popen[str]:
-        number, local = divmod(rank, 2)
+        number, local = divmod(rank, self.per_node)
         node = self.nodes[number]
         ready = node.ready if local else node.start()
-        found = variables(ready, rank, 4, 2)
+        found = variables(ready, rank, self.size, self.per_node)
         command = [sys.executable, "-u", "-m", "slurm_share.spmd", program]
         pipe = subprocess.PIPE
-        return subprocess.Popen(command, env=os.environ | found, stdout=pipe, stderr=pipe, text=True)
+        return subprocess.Popen(command, env={**self.environ, **found}, stdout=pipe, stderr=pipe, text=True)
 
     def said(self, rank: int) -> tuple[str, str]:
         """Wait until a rank has ended, report that to its node, and return the rank's output."""
         process = self.ranks[rank]
         said = process.communicate(timeout=PATIENCE_S)
         code = process.returncode
-        self.nodes[rank // 2].end(rank, *((code, None) if code >= 0 else (None, -code)))
+        self.nodes[rank // self.per_node].end(rank, *((code, None) if code >= 0 else (None, -code)))
         return said
 
     def close(self) -> None:
