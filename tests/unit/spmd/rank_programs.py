@@ -17,7 +17,7 @@ from at_each_step import Interrupted
 
 from slurm_share.spmd import codec, world
 from slurm_share.spmd.envelope import RAW
-from slurm_share.spmd.errors import PeerEnded, ReceiveTimeout, SpmdError, UsageError
+from slurm_share.spmd.errors import PeerEnded, SpmdError, UsageError
 from slurm_share.spmd.transport import USER
 
 
@@ -348,9 +348,15 @@ def interrupted_at_each_step(transport: Any, call: str, how: str, size: int) -> 
                 time.sleep(0.002 * (number % 2))
                 send(transport, 0, "numbered", (number, body))
             else:
-                if (got := recv(transport, 0, "numbered")) is None:
+                message = transport.receive(0, USER, None, "recv")
+                if message.envelope.tag == "count":
+                    send(transport, 0, "counted", number)
+                    continue
+                got = codec.decode(message.envelope.form, message.envelope.meta, message.take())
+                if got is None:
                     return None
-                send(transport, 0, "arrived", (got[0], got[1].size))
+                assert got[0] == number
+                assert got[1].size == size
             number += 1
         except PeerEnded:
             return None  # rank 0 tells what was wrong
@@ -387,14 +393,11 @@ def interrupted_at_each_step(transport: Any, call: str, how: str, size: int) -> 
                 got = codec.decode(message.envelope.form, message.envelope.meta, message.take())
                 right = got[0] == number and got[1].size == size
             else:
-                right = message and recv(transport, 1, "arrived", 5.0) == (number, size)
-                if message is None:  # whether it was sent is not known
-                    try:
-                        arrived = recv(transport, 1, "arrived", 0.1)
-                    except ReceiveTimeout:
-                        send(transport, 1, "numbered", (number, body))
-                        arrived = recv(transport, 1, "arrived", 5.0)
-                    right = arrived == (number, size)
+                send(transport, 1, "count", None)  # it comes after the message, if that was sent
+                arrived = recv(transport, 1, "counted", 10.0)
+                right = arrived == number + 1 or (not message and arrived == number)
+                if arrived == number:
+                    send(transport, 1, "numbered", (number, body))
             if not right:
                 wrong.append((where, "another message"))
         except SpmdError as error:
