@@ -5,11 +5,12 @@ It only collects names; each is described where it is made.
 
 from __future__ import annotations
 
-from time import perf_counter as Wtime
-
+from . import environment
 from .comm import COMM_WORLD, Comm
 from .constants import ANY_SOURCE, ANY_TAG, COMM_TYPE_SHARED, IN_PLACE, PROC_NULL, ROOT, UNDEFINED
+from .environment import *  # noqa: F403
 from .errors import SpmdError as Exception
+from .left_out import of_module as _error_of
 from .reductions import MAX, MIN, PROD, SUM, Op
 from .status import Status
 
@@ -30,5 +31,9 @@ __all__ = [
     "Exception",
     "Op",
     "Status",
-    "Wtime",
 ]  # fmt: skip
+__all__ += environment.__all__
+
+
+def __getattr__(name: str) -> object:
+    raise _error_of(name)

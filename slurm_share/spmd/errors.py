@@ -5,6 +5,7 @@
         MapMismatch        the maps of two arrays differ; the message says to redistribute first
         IndexOutOfRange    an index is outside the array; also an IndexError
         NotContiguous      a buffer has gaps; also a ValueError
+        Unsupported        a call of MPI that is left out; also an AttributeError
         MessageMismatch    the message does not fit the buffer; it stays and can be received again
         CollectiveMismatch ranks make different collective calls, or the same call with different arguments
       ArrayFileError       a rank cannot write or read its part of a file
@@ -44,6 +45,17 @@ class IndexOutOfRange(UsageError, IndexError):
 
 class NotContiguous(UsageError, ValueError):
     """Buffer with gaps, which cannot be sent or received as it lies in memory."""
+
+
+class Unsupported(UsageError, AttributeError):
+    """Call or class of mpi4py that this package leaves out. `hasattr` returns False for it."""
+
+    def __init__(self, name: str, instead: str) -> None:
+        super().__init__(name, instead)
+        self.name, self.instead = name, instead
+
+    def __str__(self) -> str:
+        return f"slurm_share.spmd leaves out {self.name} of mpi4py; {self.instead}"
 
 
 class MessageMismatch(UsageError):
