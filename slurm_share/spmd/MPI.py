@@ -5,12 +5,14 @@ It only collects names; each is described where it is made.
 
 from __future__ import annotations
 
-from . import environment
+from . import environment, named_types
 from .comm import COMM_WORLD, Comm
 from .constants import ANY_SOURCE, ANY_TAG, COMM_TYPE_SHARED, IN_PLACE, PROC_NULL, ROOT, UNDEFINED
+from .datatypes import ORDER_C, ORDER_F, ORDER_FORTRAN, Datatype
 from .environment import *  # noqa: F403
 from .errors import SpmdError as Exception
 from .left_out import of_module as _error_of
+from .named_types import *  # noqa: F403
 from .reductions import MAX, MIN, PROD, SUM, Op
 from .status import Status
 
@@ -22,17 +24,22 @@ __all__ = [
     "IN_PLACE",
     "MAX",
     "MIN",
+    "ORDER_C",
+    "ORDER_F",
+    "ORDER_FORTRAN",
     "PROC_NULL",
     "PROD",
     "ROOT",
     "SUM",
     "UNDEFINED",
     "Comm",
+    "Datatype",
     "Exception",
     "Op",
     "Status",
 ]  # fmt: skip
 __all__ += environment.__all__
+__all__ += [name for name, one in vars(named_types).items() if isinstance(one, Datatype)]
 
 
 def __getattr__(name: str) -> object:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from . import codec, reductions
+from . import reductions
+from .buffer_specs import flatten, memory_order, raw_bytes, readable, readable_array, writable, writable_array
 from .bulk import Item, broadcast, collect_up, lease_window, node_barrier
 from .calls import WINDOW_BYTES, CollectiveCall, Group, as_bytes, dtype_name, room
-from .envelope import ARRAY, RAW, Envelope
-from .errors import MessageMismatch, NotContiguous, UsageError
+from .envelope import RAW
+from .errors import UsageError
 from .reductions import Op
 from .rules import trees
 
@@ -23,68 +23,12 @@ _SLAB = 1 << 20
 """Limit of the bytes of each rank that are in the window at a time."""
 
 
-def readable_array(given: Any, call: str) -> Flat:
-    """Return a buffer as an array whose memory can be sent.
-
-    Raises NotContiguous, or UsageError if the value is no buffer or holds Python objects.
-    """
-    if not isinstance(given, np.ndarray):
-        try:
-            given = np.asarray(memoryview(given))
-        except TypeError:
-            low = call.lower()
-            pair = "; give the array alone, without its type" if isinstance(given, (list, tuple)) else ""
-            raise UsageError(
-                f"{call} needs an array or another buffer, not {type(given).__name__}{pair}; {low}() takes any object"
-            ) from None
-    array: Flat = np.asarray(given)  # of a subclass such as memmap the memory counts
-    if array.dtype.hasobject:
-        raise UsageError(f"{call} cannot send an array of Python objects ({array.dtype}); use {call.lower()}()")
-    if not (array.flags.c_contiguous or array.flags.f_contiguous):
-        raise NotContiguous(
-            f"{call} needs a contiguous array; this one, of shape {array.shape}, is a view with gaps: "
-            "give numpy.ascontiguousarray(array), or receive into a contiguous array and copy it"
-        )
-    return array
-
-
-def writable_array(given: Any, call: str) -> Flat:
-    """Return a buffer as a writable array. Raises as `readable_array`, and UsageError if it is read-only."""
-    array = readable_array(given, call)
-    if not array.flags.writeable:
-        raise UsageError(f"{call} cannot write into a read-only {type(given).__name__}")
-    return array
-
-
-def flatten(array: Flat) -> Flat:
-    """Return the elements of a contiguous array in the order of memory."""
-    return array.reshape(-1, order="A")
-
-
-def raw_bytes(elements: Flat) -> memoryview:
-    """Return the bytes of a flat array."""
-    return elements.view(np.uint8).data if elements.nbytes else memoryview(bytearray())
-
-
-def fitting_bytes(space: Flat, envelope: Envelope) -> memoryview:
-    """Return the first bytes of `space`, which the message will fill. Raises MessageMismatch."""
-    about = f"the message of rank {envelope.source} with tag {envelope.tag!r}"
-    if envelope.form != ARRAY:
-        raise MessageMismatch(f"{about} is no array but another object; receive it with recv()")
-    dtype, shape, _ = codec.array_of(envelope.meta)
-    if dtype != space.dtype:
-        raise MessageMismatch(f"{about} is an array of {dtype}{list(shape)}, the buffer has elements of {space.dtype}")
-    if envelope.size > space.nbytes:
-        raise MessageMismatch(
-            f"{about} has {envelope.size // max(dtype.itemsize, 1)} elements, the buffer has room for {space.size}"
-        )
-    return raw_bytes(flatten(space)[: envelope.size // max(dtype.itemsize, 1)])
-
-
 def bcast(group: Group, buffer: Any, root: int) -> None:
-    array = flatten(readable_array(buffer, "Bcast") if group.rank == root else writable_array(buffer, "Bcast"))
-    with group.call(f"Bcast({_counted(array)}, root={root})") as call:
-        _broadcast(group, call, array, root)
+    space = readable(buffer, "Bcast") if group.rank == root else writable(buffer, "Bcast")
+    with group.call(f"Bcast({_described(space.array)}, root={root})") as call:
+        _broadcast(group, call, space.flat, root)
+    if group.rank != root:
+        space.store()
 
 
 def gather(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
@@ -229,6 +173,11 @@ def allreduce(group: Group, sendbuf: Any, recvbuf: Any, op: Op) -> None:
 
 def _counted(array: Flat) -> str:
     return f"{array.size} x {dtype_name(array.dtype)}"
+
+
+def _described(array: Flat) -> str:
+    """Return length and type of an array, and its memory order if that is not C's."""
+    return _counted(array) + (" in Fortran order" if memory_order(array) == "F" else "")
 
 
 def _ufunc(op: Any, part: Flat, call: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import buffers, codec
+from . import buffer_specs, codec
 from .arguments import seconds, tag_of, whole
 from .comm_base import CommBase
 from .constants import ANY_SOURCE, ANY_TAG
@@ -52,7 +52,7 @@ class PointToPoint(CommBase):
         """Send an array as it lies in memory. Raises ValueError if it is not contiguous."""
         rank, known = self._rank(dest, "Send"), tag_of(tag)
         context = user_context(self.group.communicator)
-        self.transport.send(rank, context, known, *codec.encode(buffers.readable_array(buf, "Send")))
+        self.transport.send(rank, context, known, *codec.encode(buffer_specs.readable(buf, "Send").array))
 
     def Recv(
         self,
@@ -68,14 +68,13 @@ class PointToPoint(CommBase):
         Raises MessageMismatch if it is no array, is longer, or has another type; then the message stays. Raises
         ValueError if `buf` is not contiguous; ReceiveTimeout and RunEnded as `recv`.
         """
-        room = buffers.writable_array(buf, "Recv")
+        space = buffer_specs.writable(buf, "Recv")
         message = self.transport.receive(*self._wanted(source, tag), "Recv", seconds(timeout_s))
         try:
-            part = buffers.fitting_bytes(room, message.envelope)
+            buffer_specs.fill(space, message)
         except UsageError:
             self.transport.put_back(message)
             raise
-        message.take_into(part)
         if status is not None:
             status.take(message.envelope)
 
@@ -104,7 +103,7 @@ class PointToPoint(CommBase):
         status: Status | None = None,
     ) -> None:
         """Send one array, then receive another into `recvbuf`."""
-        buffers.writable_array(recvbuf, "Sendrecv")
+        buffer_specs.writable(recvbuf, "Sendrecv")
         self.Send(sendbuf, dest, sendtag)
         self.Recv(recvbuf, source, recvtag, status=status)
 
