@@ -8,27 +8,32 @@ NumPy array on all ranks, also if only one axis is reduced: it is much smaller t
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from . import host
 from .agreement import Distributed
-from .errors import UsageError
+from .errors import RepeatedAxis
 from .rules.plans import blocks
 from .rules.positions import put, take
 
 _UFUNCS: dict[str, np.ufunc] = {
     "sum": np.add,
     "prod": np.multiply,
+    "mean": np.add,
     "min": np.minimum,
     "max": np.maximum,
     "any": np.logical_or,
     "all": np.logical_and,
 }
+"""The function that combines the ranks' partial results."""
+
+_OF_VALUES = (ArithmeticError, ValueError, Warning)
+"""Errors that one rank's values may raise: of numpy.errstate, of warning filters, of strings that are no numbers."""
 
 
 def reduce_parts(
@@ -36,17 +41,29 @@ def reduce_parts(
 ) -> Any:
     """Return the reduction `name` of the array along `axis` (a number, several, or None: all) on all ranks.
 
-    `agreed`: common dtype of all parts; `dtype`: dtype of the result, None: NumPy's choice. Collective. Raises the
-    errors of NumPy for an invalid axis or dtype or an empty array.
+    `agreed`: common dtype of all parts; `dtype`: dtype of the result, None: NumPy's choice. Collective. Raises on all
+    ranks what NumPy raises for an invalid axis or dtype, and for an empty array.
     """
     axes = reduced_axes(axis, array.ndim)
+    options: dict[str, Any] = {} if dtype is None else {"dtype": np.dtype(dtype)}
+    if 0 in array.shape:
+        return getattr(np.empty(array.shape, agreed), name)(axis=axes, keepdims=keepdims, **options)
+    # NumPy's result for one element: the dtype of the result, or the TypeError that all ranks must raise.
+    result = getattr(np.ones((1,) * array.ndim, agreed), name)(axis=axes, **options).dtype
+    within = _of_mean(agreed, options) if name == "mean" else options
+    reduction = "sum" if name == "mean" else name
+    kind = getattr(np.ones((1,) * array.ndim, agreed), reduction)(axis=axes, **within).dtype
+    total = _combined(array, name, kind, axes, _part(array, reduction, agreed, axes, within))
     if name == "mean":
-        return _mean(array, agreed, axes, dtype, keepdims)
-    return _reduced(array, _UFUNCS[name], agreed, axes, dtype, keepdims)
+        count = math.prod(array.shape[one] for one in axes)
+        total = np.true_divide(total, count, out=total, casting="unsafe").astype(result, copy=False)
+    if not keepdims:
+        total = total.reshape([length for place, length in enumerate(total.shape) if place not in axes])
+    return total[()]
 
 
 def reduced_axes(axis: Any, ndim: int) -> tuple[int, ...]:
-    """Return the axes, counted from 0 and sorted. Raises UsageError, numpy.exceptions.AxisError."""
+    """Return the axes, counted from 0 and sorted. Raises ValueError, numpy.exceptions.AxisError, as NumPy does."""
     if axis is None:
         return tuple(range(ndim))
     given = axis if isinstance(axis, tuple) else (axis,)
@@ -56,51 +73,48 @@ def reduced_axes(axis: Any, ndim: int) -> tuple[int, ...]:
             raise np.exceptions.AxisError(number, ndim)
     axes = tuple(sorted(number % ndim for number in numbers))
     if len(set(axes)) != len(axes):
-        raise UsageError(f"axis {axis} names a dimension twice")
+        raise RepeatedAxis(f"axis {axis} names a dimension twice")
     return axes
 
 
-def _mean(
-    array: Distributed, agreed: np.dtype[Any], axes: Sequence[int], dtype: DTypeLike | None, keepdims: bool
-) -> Any:
-    """Return the mean with NumPy's dtypes: float64 of integers; float16 is summed in float32."""
-    result = np.dtype(dtype) if dtype is not None else np.dtype(np.float64) if agreed.kind in "iub" else agreed
-    within = np.dtype(np.float32) if result == np.float16 else result
-    total = _reduced(array, np.add, agreed, axes, within, keepdims)
-    count = int(np.prod([array.shape[one] for one in axes], dtype=np.int64))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.true_divide(total, count).astype(result)
+def _of_mean(agreed: np.dtype[Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of the sum from which NumPy makes a mean; its integers include time differences."""
+    if options or (agreed.kind not in "bium" and agreed.type is not np.float16):
+        return options
+    return {"dtype": np.dtype(np.float32 if agreed.kind == "f" else np.float64)}
 
 
-def _reduced(
-    array: Distributed,
-    ufunc: np.ufunc,
-    agreed: np.dtype[Any],
-    axes: Sequence[int],
-    dtype: DTypeLike | None,
-    keepdims: bool,
-) -> Any:
-    options: Any = {} if dtype is None else {"dtype": dtype}
-    # NumPy's result for one element: the dtype of the result, or the TypeError that all ranks must raise.
-    kind = ufunc.reduce(np.ones((1,) * array.ndim, agreed), axis=tuple(axes), **options).dtype
-    full = tuple(1 if place in axes else length for place, length in enumerate(array.shape))
-    count = int(np.prod([array.shape[one] for one in axes], dtype=np.int64))
-    if ufunc.identity is None and count == 0 and 0 not in full:
-        raise ValueError(f"zero-size array to reduction operation {ufunc.__name__} which has no identity")
+def _part(
+    array: Distributed, reduction: str, agreed: np.dtype[Any], axes: tuple[int, ...], options: dict[str, Any]
+) -> NDArray[Any] | Exception | None:
+    """Return this rank's partial result, with all axes; an error of its values; None: it owns no elements."""
     mine = host.to_host(array.owned)
-    part = None
-    if mine.size:
-        part = ufunc.reduce(mine.astype(agreed, copy=False), axis=tuple(axes), keepdims=True, **options)
+    if not mine.size:
+        return None
+    try:
+        part: NDArray[Any] = getattr(mine.astype(agreed, copy=False), reduction)(axis=axes, keepdims=True, **options)
+    except _OF_VALUES as error:
+        return error
+    return part
+
+
+def _combined(array: Distributed, name: str, kind: np.dtype[Any], axes: tuple[int, ...], part: Any) -> NDArray[Any]:
+    """Return the whole result of dtype `kind`, with all axes, from the partial results of all ranks. Collective.
+
+    Raises the error of the first rank that had one, on all ranks.
+    """
     parts = array.comm.allgather(part)
-    whole = np.full(full, 0 if ufunc.identity is None else ufunc.identity, kind)
-    reached = np.zeros(full, bool)
+    for one in parts:
+        if isinstance(one, _OF_VALUES):
+            raise one
+    full = tuple(1 if place in axes else length for place, length in enumerate(array.shape))
+    whole, reached = np.zeros(full, kind), np.zeros(full, bool)
     for block in blocks(array.shape, array.map):
         where = [slice(0, 1, 1) if axis in axes else one for axis, one in enumerate(block.axes)]
-        mine = parts[block.rank]
-        known, old = np.empty(mine.shape, kind), np.empty(mine.shape, bool)
+        other = parts[block.rank]
+        known, old = np.empty(other.shape, kind), np.empty(other.shape, bool)
         take(whole, where, known)
         take(reached, where, old)
-        put(whole, where, np.where(old, ufunc(known, mine), mine))
-        put(reached, where, np.ones(mine.shape, bool))
-    shape = full if keepdims else tuple(length for place, length in enumerate(full) if place not in axes)
-    return whole.reshape(shape)[()]
+        put(whole, where, np.where(old, _UFUNCS[name](known, other), other))
+        put(reached, where, np.ones(other.shape, bool))
+    return whole

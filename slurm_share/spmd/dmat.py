@@ -316,11 +316,27 @@ def _apply_ufunc(ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], kwargs: 
         if not all(one is None or isinstance(one, Dmat) for one in outputs):
             raise UsageError("the result of distributed arrays is a distributed array: give one as `out`, or X.local")
         kwargs["out"] = tuple(None if one is None else _part(first, one, "out=") for one in outputs)
+    if first.local.size == 0 < first.size:
+        _refuse_numbers(ufunc, inputs, arguments)
     results = ufunc(*arguments, **kwargs)
     given = outputs or (None,) * ufunc.nout
     several = results if isinstance(results, tuple) else (results,)
     wrapped = tuple(first.like(one) if out is None else out for one, out in zip(several, given, strict=True))
     return wrapped if isinstance(results, tuple) else wrapped[0]
+
+
+def _refuse_numbers(ufunc: np.ufunc, inputs: tuple[Any, ...], arguments: list[Any]) -> None:
+    """Raise what the ufunc raises for a number beside any element, such as integers to the power of -1.
+
+    A rank without elements would not notice, and would go on alone.
+    """
+    if all(isinstance(one, Dmat) for one in inputs):
+        return
+    elements = [
+        np.ones(1, part.dtype) if isinstance(one, Dmat) else one for one, part in zip(inputs, arguments, strict=True)
+    ]
+    with np.errstate(all="ignore"):
+        ufunc(*elements)
 
 
 def _part(first: Dmat, other: Any, what: str) -> Any:

@@ -6,6 +6,7 @@
         IndexOutOfRange    an index is outside the array; also an IndexError
         NotContiguous      a buffer has gaps; also a ValueError
         Unsupported        a call of MPI that is left out; also an AttributeError
+        RepeatedAxis       a dimension is named twice; also a ValueError
         MessageMismatch    the message does not fit the buffer; it stays and can be received again
         CollectiveMismatch ranks make different collective calls, or the same call with different arguments
       ArrayFileError       a rank cannot write or read its part of a file
@@ -56,6 +57,10 @@ class Unsupported(UsageError, AttributeError):
 
     def __str__(self) -> str:
         return f"slurm_share.spmd leaves out {self.name} of mpi4py; {self.instead}"
+
+
+class RepeatedAxis(UsageError, ValueError):
+    """Axes that name one dimension twice."""
 
 
 class MessageMismatch(UsageError):

@@ -73,6 +73,7 @@ def test_not_a_number_and_negative_numbers_are_reduced_as_in_numpy(comm: Comm, m
         np.testing.assert_equal([array.min(), array.max()], [np.min(values), np.max(values)])
 
 
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value")
 @on_ranks(2)
 def test_empty_arrays_are_reduced_as_in_numpy(comm: Comm) -> None:
     whole = np.zeros((0, 3))
