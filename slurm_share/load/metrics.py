@@ -239,7 +239,8 @@ def _gpu(page: _Page, node: Mapping[str, str], gpu: GpuLoad) -> None:
 
 def _job(page: _Page, node: Mapping[str, str], job: JobLoad) -> None:
     labels = {**node, "jobid": str(job.job), "user": job.user}
-    info = {**labels, "uid": str(job.uid), "share": _text(job.share), "slots": _text(job.slots)}
+    known = {"share": _text(job.share), "slots": _text(job.slots), "sharing": job.sharing or ""}
+    info = {**labels, "uid": str(job.uid), **known}
     page.add("job_info", "A job on the node.", info, 1)
     page.figures("job", labels, job)
     if job.progress is not None:

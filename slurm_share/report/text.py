@@ -131,6 +131,8 @@ def had(report: JobReport, found: JobFigures) -> str:
         names = dict.fromkeys(one.use.name for one in found.gpus if one.use.name)
         of_type = f" ({', '.join(names)})" if names else ""
         parts.append(f"{counted(found.gpu_count, 'GPU')}{of_type}")
+        ways = dict.fromkeys(use.sharing for use in report.uses if use.sharing)
+        parts += [f"sharing={'+'.join(ways)}"] if ways else []
     elif report.job is not None and report.job.shards:
         parts.append("part of a GPU")
     parts += [counted(found.cpus, "CPU")] if found.cpus else []

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
+from msgspec.structs import replace
+
 from ..core.errors import DriverError
 from ..core.paths import Paths
 from ..core.settings import Settings
@@ -15,7 +17,7 @@ from ..slurm.records import JobContext
 from ..usage import gpu_jobs, note
 from . import hook, ledger_file, option
 from .records import Plan
-from .rules import granted
+from .rules import environment, granted
 
 WHO = "prolog"
 
@@ -25,7 +27,9 @@ def begin_share(job: JobContext, plan: Plan, paths: Paths, settings: Settings, *
     caps = {slot.gpu.uuid: (slot.enforced_cap_mib, slot.memory_least_mib) for slot in plan.slots}
     gpus = tuple(_noted(gpu, *caps.get(gpu.uuid, (None, None))) for gpu in plan.gpus)
     share = plan.share.per_gpu
-    _begin(_note(job, gpus, share=share, slots=len(plan.slots), is_part=is_part), paths, settings)
+    made = _note(job, gpus, share=share, slots=len(plan.slots), is_part=is_part)
+    sharing = "+".join(sorted({environment.sharing_method(slot, share) for slot in plan.slots}))
+    _begin(replace(made, sharing=sharing or None), paths, settings)
 
 
 def begin_ordinary(environ: Mapping[str, str], paths: Paths, settings: Settings) -> None:

@@ -69,6 +69,8 @@ class UseNote(Struct, frozen=True, kw_only=True):
     gpus: tuple[NotedGpu, ...] = ()
     shared: tuple[str, ...] = ()
     """GPUs of which other jobs had a part in the same time."""
+    sharing: str | None = None
+    """How the tasks of its share have their GPUs, as in JobUse."""
 
 
 def folder_of(root: Path) -> Path:

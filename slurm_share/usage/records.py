@@ -142,6 +142,8 @@ class JobUse(Struct, frozen=True, gc=False, kw_only=True):
     share: Count | None = None
     """N of --share-gpu=N; None: no share, or not known."""
     slots: Count | None = None
+    sharing: str | None = None
+    """How its tasks shared their GPUs: mps, time-slicing, exclusive or mig. None: no share, or not known."""
     cpus: Count | None = None
     cpu_s: Level | None = None
     """CPU time of all its processes."""

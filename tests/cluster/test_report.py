@@ -102,6 +102,7 @@ def test_a_share_with_a_hog(scene: Scene) -> None:
     assert "Completed after" in text
     assert "SIMULATED GPUs" in text
     assert "--share-gpu=2" in text
+    assert "sharing=mps" in text  # the Prolog noted it: the agent may not read the environment of tasks
     page = scene.cluster.as_user("alice", f"slurm-share report {scene.hog} --html r.html && cat r.html", check=True)
     assert "<script" not in page.stdout
     assert "<figcaption>GPU load</figcaption>" in page.stdout

@@ -229,6 +229,7 @@ class JobTotals(Struct, kw_only=True):
     measured_s: float = 0.0
     share: int | None = None
     slots: int | None = None
+    sharing: str | None = None
     cpus: int | None = None
     has_cgroup: bool = False
     """The CPU time is its cgroup's, not that of the processes below its steps."""
@@ -281,6 +282,7 @@ class JobTotals(Struct, kw_only=True):
             measured_s=rounded(self.measured_s),
             share=self.share,
             slots=self.slots,
+            sharing=self.sharing,
             cpus=self.cpus,
             gpus=tuple(gpu.use(held_s) for gpu in self.gpus.values()),
             tasks=tuple(task.use() for task in self.tasks.values()),

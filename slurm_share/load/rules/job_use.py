@@ -395,6 +395,7 @@ def _add_job(totals: JobTotals, load: JobLoad, job: JobNow | None, fact: JobFact
         totals.began, totals.is_told = fact.began, True
     totals.share = totals.share if load.share is None else load.share
     totals.slots = totals.slots if load.slots is None else load.slots
+    totals.sharing = totals.sharing if load.sharing is None else load.sharing
     totals.memory_kills = totals.memory_kills if load.memory_kills is None else load.memory_kills
     totals.memory_peak_mib = most(totals.memory_peak_mib, load.memory_mib)
     unknown = {"memory_kills": load.unknown.get("memory_kills", UNREPORTED)}

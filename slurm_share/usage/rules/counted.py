@@ -34,6 +34,7 @@ def job_use(note: UseNote) -> JobUse:
         ended=note.ended,
         share=note.share,
         slots=note.slots,
+        sharing=note.sharing,
         gpus=tuple(_gpu_use(gpu, note) for gpu in note.gpus),
     )
 

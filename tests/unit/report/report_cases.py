@@ -41,7 +41,8 @@ def use(**changed: Any) -> JobUse:
     gpus = changed.get("gpus", (gpu(0), gpu(1)))
     values: dict[str, Any] = {
         "job": 4711, "restarts": 0, "uid": 2001, "node": "n1", "began": BEGAN, "ended": BEGAN + 600, "share": 2,
-        "slots": 4, "cpus": 16, "cpu_s": 1920.0, "cpu_wait_s": 5.0, "io_wait_s": 30.0, "memory_limit_mib": 64 * GIB,
+        "slots": 4, "sharing": "mps", "cpus": 16, "cpu_s": 1920.0, "cpu_wait_s": 5.0, "io_wait_s": 30.0,
+        "memory_limit_mib": 64 * GIB,
         "memory_peak_mib": 12 * GIB, "memory_kills": 0, "gpus": gpus,
         "others": tuple(GpuEnergy(uuid=one.uuid, unattributed_j=20_000.0, total_j=200_000.0) for one in gpus),
         "by": {"cpu_s": "cgroup", "memory_peak_mib": "cgroup"},

@@ -18,8 +18,8 @@ SHARE = """\
 Job 4711  train.sh  alice, gpu, n1
   Completed after 10 min of 60 min
   asked for    --share-gpu=2, 2 GPUs, 64.0 GiB on each node, at most 60 min
-  had          2 GPUs (NVIDIA H100), 16 CPUs, 64.0 GiB of memory on a node, 1
-               node
+  had          2 GPUs (NVIDIA H100), sharing=mps, 16 CPUs, 64.0 GiB of memory on
+               a node, 1 node
 
   GPU load     [||||||||||||        50 %]  SM activity, mean of 2 GPUs
   GPU memory   [||                  10 %]  peak 8.0 GiB of 80.0 GiB on GPU 0;
