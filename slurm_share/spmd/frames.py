@@ -13,10 +13,12 @@ FREE goes the other way.
     DROP     the sender has closed a segment
     FREE     the receiver has copied the contents of a segment
     BYE      the last frame of the sender
+    RING     a ring of the sender (`rings`); body bytes is the size of its memory
+    WAKE     nothing: the receiver slept while a frame was put into the ring
 
 FD in the kind: the file descriptor of the segment accompanies the frame. It is passed once per segment and peer.
 CHECKED in the form: the meta ends with a CRC-32 of the body (LLSUB_CHECK=1). The sequence counts the frames of a
-connection from 0. This module does no I/O.
+pair of ranks from 0, those in its ring too. This module does no I/O.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from .envelope import PICKLE5, Tag
 from .errors import TransportError
 from .names import META_BYTES, TAG_BYTES
 
-HELLO, DATA, SEGMENT, PART, WINDOW, DROP, FREE, BYE = range(1, 9)
+HELLO, DATA, SEGMENT, PART, WINDOW, DROP, FREE, BYE, RING, WAKE = range(1, 11)
 FD = 0x80
 CHECKED = 0x40
 CHECKSUM_BYTES = 4
@@ -73,7 +75,7 @@ def unpack(data: bytes | bytearray | memoryview, at: int = 0) -> Frame:
     """Return the header at offset `at` of `data`. Raises TransportError if it is invalid."""
     kind, form, tag_bytes, meta_bytes, body_bytes, sequence, context, segment = HEADER.unpack_from(data, at)
     has_fd, kind = bool(kind & FD), kind & ~FD
-    if not HELLO <= kind <= BYE or (form & ~CHECKED > PICKLE5 and kind != HELLO):
+    if not HELLO <= kind <= WAKE or (form & ~CHECKED > PICKLE5 and kind != HELLO):
         raise TransportError(f"a frame of unknown kind {kind} or form {form}")
     if tag_bytes > TAG_BYTES + 1 or meta_bytes > META_BYTES or body_bytes > BODY_BYTES:
         raise TransportError(f"a frame with impossible lengths: tag {tag_bytes}, meta {meta_bytes}, body {body_bytes}")

@@ -12,6 +12,7 @@ import resource
 import select
 import socket
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -26,9 +27,10 @@ from .handshake import RANKS, HandshakeClient, HandshakeRefused, HandshakeServer
 from .interrupts import TransportLock
 from .joining import RankSockets
 from .names import HALF_OPEN, HANDSHAKE_S, NOTED_CONNECTIONS, REFUSALS_NAMED, VERSION
+from .rings import AWAKE, IS_ORDERED, MOST_RINGS, SEGMENT_BYTES, RingWriter
 from .rules import trees
 from .rules.ends import Ends
-from .segments import Pool
+from .segments import Pool, Segment
 from .system import is_same_user
 from .transport import NodePlace
 
@@ -66,6 +68,14 @@ class Peers:
         self._paused: list[socket.socket] = []
         """Listening sockets that do not accept until the next tick."""
         self._unanswered: set[Incoming] = set()
+        self.ringing: dict[int, Incoming] = {}
+        """Connections of ranks that have a ring to this one."""
+        self.ringed: dict[int, Outgoing] = {}
+        """Connections to ranks to which this one has a ring."""
+        self._awake: list[Incoming] = []
+        """Those of `ringing` whose sender may use the ring, because this rank looks into it before it sleeps."""
+        self._is_asleep = False
+        self._fence = threading.Lock()
         self._scratch = memoryview(bytearray(SCRATCH_BYTES))
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.drainer = Drainer(lock.lock, lambda: self.outgoing.values(), self._drained)
@@ -152,6 +162,55 @@ class Peers:
             if connection.closed or connection.answer_free():
                 self._unanswered.discard(connection)
 
+    def make_ring(self, channel: Outgoing) -> None:
+        """Make a ring to a rank of this node, if the limits allow it."""
+        if not IS_ORDERED or not channel.in_node or len(self.ringed) >= MOST_RINGS or channel.backlog:
+            return
+        try:
+            segment = Segment(0, SEGMENT_BYTES)
+        except NoRoom:
+            return  # messages go through the socket
+        channel.write(frames.RING, body_bytes=SEGMENT_BYTES, segment=segment)
+        if not channel.backlog:
+            segment.close()  # the receiver has the file descriptor
+        channel.ring = RingWriter(segment)
+        self.ringed[channel.rank] = channel
+
+    def read_rings(self) -> bool:
+        """Deliver the frames in the rings; return whether there were any."""
+        done = False
+        for one in self._awake:
+            if one.ring is not None and not one.ring.is_empty:
+                done = self._read_ring(one) or done
+        return done
+
+    def expect(self, incoming: Incoming) -> None:
+        """Let a rank use its ring to this one from now on, until this rank sleeps."""
+        ring = incoming.ring
+        if ring is not None and not self._is_asleep and not ring.words[AWAKE] and not incoming.closed:
+            self._awake.append(incoming)
+            ring.words[AWAKE] = 1
+
+    def fall_asleep(self) -> bool:
+        """Make all senders use the sockets, which wake this rank. Return False if frames were in the rings before."""
+        self._is_asleep = True
+        for one in self._awake:
+            if one.ring is not None:
+                one.ring.words[AWAKE] = 0
+        with self._fence:  # a memory barrier
+            pass
+        if self.read_rings():
+            self.wake_up()
+            return False
+        return True
+
+    def wake_up(self) -> None:
+        """Note that this rank does not sleep any more."""
+        self._is_asleep = False
+        before, self._awake = self._awake, []
+        for one in before:
+            self.expect(one)
+
     def tell_dropped(self) -> None:
         """Send DROP for the segments that have been closed."""
         while self.pool.dropped:
@@ -176,8 +235,21 @@ class Peers:
         """Return whether a connection of that rank is open without a BYE."""
         return any(one.rank == rank and not one.said_bye for one in self._incoming)
 
-    def close(self) -> None:
-        """Close all sockets. Threads that still wait find neither handlers nor file descriptors."""
+    def close(self, in_child: bool = False) -> None:
+        """Close all sockets. Threads that still wait find neither handlers nor file descriptors.
+
+        `in_child`: this is a forked child of the rank, which goes on.
+        """
+        for incoming in () if in_child else self.ringing.values():
+            if incoming.ring is not None:
+                incoming.ring.words[AWAKE] = 0  # so that senders use the socket, and notice the end
+        self.ringing.clear()
+        for outgoing in self.ringed.values():
+            if outgoing.ring is not None:
+                outgoing.ring.segment.close()
+                outgoing.ring = None
+        self.ringed.clear()
+        self._awake.clear()
         self._handlers.clear()
         for outgoing in self.outgoing.values():
             outgoing.give_up("the transport is closed")
@@ -235,9 +307,20 @@ class Peers:
             self.pool.abandon(outgoing.rank)
 
     def _read(self, incoming: Incoming) -> None:
+        self._read_with(incoming, partial(incoming.read, self._scratch))
+        if incoming.ring is not None and incoming.rank is not None and not incoming.closed:
+            self.ringing[incoming.rank] = incoming
+            self.expect(incoming)
+
+    def _read_ring(self, incoming: Incoming) -> bool:
+        before = incoming.sequence
+        self._read_with(incoming, incoming.read_ring)
+        return incoming.closed or incoming.sequence != before
+
+    def _read_with(self, incoming: Incoming, read: Callable[[], object]) -> None:
         try:
             try:
-                incoming.read(self._scratch)
+                read()
             finally:
                 if incoming.rank is not None and incoming.sock in self._half_open:
                     self._identified(incoming)
@@ -264,6 +347,9 @@ class Peers:
     def _close_incoming(self, incoming: Incoming) -> None:
         self._unregister(incoming.sock.fileno())
         self._incoming.discard(incoming)
+        if incoming.ring is not None:
+            self.ringing = {rank: one for rank, one in self.ringing.items() if one is not incoming}
+            self._awake = [one for one in self._awake if one is not incoming]
         if self._half_open.pop(incoming.sock, None) is None and incoming.rank is not None:
             self.gone[incoming.rank] = (time.monotonic(), incoming.said_bye)
         incoming.close()

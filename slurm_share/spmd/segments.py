@@ -51,13 +51,13 @@ class Segment:
             os.ftruncate(self.fd, size)
             fcntl.fcntl(self.fd, fcntl.F_ADD_SEALS, _SEALS)
             os.posix_fallocate(self.fd, 0, size)
-            self._map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            self.map = mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         except (OSError, ValueError) as error:
             if self.fd >= 0:
                 os.close(self.fd)
             raise NoRoom(f"no shared memory of {size} bytes: {error}") from error
-        self.memory = memoryview(self._map)
-        self._bytes: _Bytes = np.frombuffer(self._map, np.uint8)
+        self.memory = memoryview(self.map)
+        self._bytes: _Bytes = np.frombuffer(self.map, np.uint8)
 
     def write(self, buffers: Sequence[memoryview]) -> None:
         """Copy the buffers into the segment one after the other."""
@@ -189,12 +189,12 @@ class MappedSegment:
             if os.fstat(fd).st_size < size or not fcntl.fcntl(fd, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK:
                 raise TransportError(f"a segment that is smaller than {size} bytes, or could become so")
             self.size = os.fstat(fd).st_size
-            self._map = mmap.mmap(fd, self.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            self.map = mmap.mmap(fd, self.size, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         except (OSError, ValueError) as error:
             raise TransportError(f"a segment that cannot be mapped: {error}") from error
         finally:
             os.close(fd)
-        self.memory = memoryview(self._map)
+        self.memory = memoryview(self.map)
 
 
 def copy(target: _Bytes, sources: Iterable[memoryview]) -> None:

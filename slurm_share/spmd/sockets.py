@@ -10,17 +10,18 @@ from collections.abc import Mapping
 
 from . import checks, frames, memory, wire
 from .bodies import Received, join_buffers, split_buffers
-from .channels import Outgoing
+from .channels import Incoming, Outgoing
 from .envelope import Envelope, Tag
 from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
 from .interrupts import TransportLock
 from .joining import RankSockets
 from .names import ENV_CHECK, ENV_LOCAL_SIZE, INLINE_BYTES, META_BYTES, PIECE_BYTES, WAITING_S
 from .peers import Peers, note
+from .rings import AWAKE, HEAD, RING_BODY_BYTES, RING_MESSAGES, TAIL
 from .rules.ends import Ends
 from .segments import Segment, SharedWindow
 from .transport import Buffers, Queues, Transport, Window
-from .waits import Wait, Waits
+from .waits import SOMETIMES_S, Wait, Waits
 
 _GROW = 2
 """Limit of segments that one send makes for later sends."""
@@ -28,6 +29,8 @@ _GONE_S = 10.0
 """Seconds after a rank has closed its connections in which the rendezvous process should report the reason."""
 _END_S = 2.0
 """Seconds for which a failing rank tries to deliver its messages, and a send waits for the end of its receiver."""
+_SELDOM = 63
+"""Of 64 frames that a rank takes from a ring, one goes through all checks, which also look into the sockets."""
 _MOST_PASSES = 100
 _MOST_WHY = 1000
 """Limit of the characters of an abort's reason; the rendezvous process reads lines of up to RANK_LINE_BYTES."""
@@ -37,6 +40,7 @@ class SocketTransport(Transport):
     """One rank of a run whose messages go over sockets."""
 
     has_windows = True
+    _lock: TransportLock
 
     def __init__(self, joined: RankSockets, environ: Mapping[str, str]) -> None:
         self.rank, self.size, self.nodes = joined.rank, joined.welcome.size, joined.welcome.nodes
@@ -52,11 +56,15 @@ class SocketTransport(Transport):
         may_spin = len(os.sched_getaffinity(0)) >= local
         self._waits = Waits(self._lock, self._ends, self._peers, self._counts, may_spin=may_spin)
         self._checks = environ.get(ENV_CHECK) == "1"
+        self._has_rings = not self._checks and self._limit >= RING_BODY_BYTES
 
     def send(
         self, dest: int, context: int, tag: Tag, form: int, meta: bytes, buffers: Buffers, window: Window | None = None
     ) -> None:
         """Send a message without waiting for the receiver, unless this rank already keeps LLSUB_SEND_LIMIT bytes."""
+        ringed = self._peers.ringed.get(dest)
+        if ringed is not None and window is None and self._put(ringed, context, tag, form, meta, buffers):
+            return
         size = sum(buffer.nbytes for buffer in buffers)
         tag_bytes = frames.tag_to_bytes(tag)
         if len(meta) > META_BYTES - frames.CHECKSUM_BYTES:
@@ -85,6 +93,8 @@ class SocketTransport(Transport):
             except TransportError as error:
                 self._raise_broken(dest, context, error)
             self._sent += 1
+            if self._has_rings and channel.ring is None:
+                self._count_message(channel)
             self._peers.keep_going()
             if self._peers.to_free:
                 self._peers.answer_free()
@@ -93,15 +103,21 @@ class SocketTransport(Transport):
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
     ) -> Received:
+        incoming = self._peers.ringing.get(source)  # type: ignore[arg-type]
         message: Received | None = None
+        if incoming is not None and timeout_s is None:
+            message = self._get(incoming, context, tag)
+            if message is not None:
+                return message
         try:
             with self._lock:
                 self._check_open()
                 if self._peers.to_free:
                     self._peers.answer_free()
                 message = self._queues.take(source, context, tag)
+                has_spun, self._waits.has_spun = self._waits.has_spun, False
                 if message is None:
-                    wait = Wait(call, context, source, tag, time.monotonic(), timeout_s)
+                    wait = Wait(call, context, source, tag, time.monotonic(), timeout_s, spun=has_spun)
                     try:
                         message = self._wait_for(wait)
                     finally:
@@ -111,6 +127,95 @@ class SocketTransport(Transport):
                 self.put_back(message)
             raise
         return message
+
+    def _put(self, channel: Outgoing, context: int, tag: Tag, form: int, meta: bytes, buffers: Buffers) -> bool:
+        """Write a message into the receiver's ring, unless there is anything else to do; return whether that is done.
+
+        An exception at any moment leaves the message whole: sent, or not.
+        """
+        size = buffers[0].nbytes if len(buffers) == 1 else sum(buffer.nbytes for buffer in buffers)
+        ring = channel.ring
+        if size > RING_BODY_BYTES or ring is None:
+            return False
+        words = ring.words
+        is_shown = False
+        try:
+            with self._lock:
+                if (
+                    channel.backlog
+                    or channel.broken is not None
+                    or self._ends.is_disturbed
+                    or self._peers.to_free
+                    or time.monotonic() - self._waits.handled_at > SOMETIMES_S
+                ):
+                    return False
+                sequence = channel.sequence
+                head = ring.put(sequence, context, ring.describe(tag, form, meta), buffers, size)
+                if not head or channel.ring is None:
+                    return False
+                is_shown = True
+                self._sent += 1
+                channel.sequence = sequence + 1
+                words[HEAD] = head
+        finally:  # after the lock, which is a memory barrier
+            if is_shown and not words[AWAKE]:
+                with self._lock:
+                    channel.wake_reader()
+        return True
+
+    def _get(self, incoming: Incoming, context: int, tag: Tag | None) -> Received | None:
+        """Return the first message in a ring if it is the wanted one; wait for it as long as a rank may spin.
+
+        An exception at any moment leaves the message where it is, or puts it back.
+        """
+        message = None
+        after = -1
+        words = None
+        try:
+            with self._lock:
+                ring = incoming.ring
+                queues = self._queues
+                waits = self._waits
+                if (
+                    ring is None
+                    or context in queues.by_context
+                    or waits.is_polling
+                    or incoming.body is not None
+                    or self._ends.is_disturbed
+                    or self._peers.to_free
+                    or not incoming.sequence & _SELDOM
+                ):
+                    return None
+                words = ring.words
+                if not words[AWAKE]:
+                    self._peers.expect(incoming)
+                tail = words[TAIL]
+                if words[HEAD] == tail and not waits.spin_for(words, tail):
+                    return None
+                first = ring.first()
+                if first is None or first[0] != incoming.sequence or first[1] != context:
+                    return None
+                plain = ring.plain(first[2])
+                if plain is None or (tag is not None and (plain[0] != tag or type(plain[0]) is not type(tag))):
+                    return None
+                size, after = first[4], first[5]
+                envelope = Envelope(incoming.rank, context, plain[0], plain[1], size, plain[2])  # type: ignore[arg-type]
+                message = Received(envelope, [ring.body(first[3], size)])
+                incoming.sequence += 1
+                queues.taken += 1
+                message.arrival = queues.taken
+                words[TAIL] = after
+        except BaseException:
+            if message is not None and words is not None and words[TAIL] == after:
+                self.put_back(message)
+            raise
+        return message
+
+    def _count_message(self, channel: Outgoing) -> None:
+        channel.messages += 1
+        if channel.messages >= RING_MESSAGES:
+            channel.messages = 0
+            self._peers.make_ring(channel)
 
     def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
         """Return the first message of that source and tag without removing it; None: there is none yet.
@@ -145,6 +250,7 @@ class SocketTransport(Transport):
             if self._waits.is_closed:
                 return
             self._peers.say(wire.RunAborted(self.rank, code, why))
+            self._ends.is_disturbed = True
             self._ends.fatal = self._ends.fatal or Aborted(self.rank, code, why)
             self._waits.wake_others()
 
@@ -166,7 +272,7 @@ class SocketTransport(Transport):
         self._waits.is_closed, self._refusal = True, why
         self._lock = TransportLock()
         if not was_closed:
-            self._peers.close()
+            self._peers.close(in_child=True)
 
     def _send_to_self(self, envelope: Envelope, buffers: Buffers, segment: Segment | None) -> None:
         body = join_buffers(buffers, envelope.size)

@@ -134,7 +134,7 @@ class Queues:
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self._by_context: dict[int, _Context] = {}
+        self.by_context: dict[int, _Context] = {}
         self._finished: dict[int, int] = {}
         """The highest finished context of each communicator, by all but its lowest 32 bits."""
         self._late: CollectiveMismatch | None = None
@@ -157,10 +157,10 @@ class Queues:
         """Error that no call has raised yet: a message of a collective call that this rank has ended or never made."""
         if self._is_late_told:
             return None
-        left = min(filter(is_collective, self._by_context), default=None)
+        left = min(filter(is_collective, self.by_context), default=None)
         if self._late is not None or left is None:
             return self._late
-        return self._none_any_more(next(iter(self._by_context[left].all.values())).envelope)
+        return self._none_any_more(next(iter(self.by_context[left].all.values())).envelope)
 
     def call_failed(self) -> None:
         """Note that a collective call has raised an error, so that its remaining messages are no mismatch."""
@@ -183,7 +183,7 @@ class Queues:
         if found is None:
             return None
         if len(messages.all) == 1:
-            del self._by_context[context]
+            del self.by_context[context]
         else:
             messages.remove(found[0])
         return found[1]
@@ -196,13 +196,13 @@ class Queues:
 
     def waiting(self) -> Iterator[Envelope]:
         """Return the users' messages in the order of arrival."""
-        messages = self._by_context.get(USER)
+        messages = self.by_context.get(USER)
         return (message.envelope for message in (messages.all.values() if messages else ()))
 
     def finish(self, context: int) -> None:
         """Finish a collective call. Raises CollectiveMismatch if a message of it is left."""
         self._finished[context >> 32] = max(self._finished.get(context >> 32, 0), context)
-        left = self._by_context.pop(context, None)
+        left = self.by_context.pop(context, None)
         if left:
             raise self._none_any_more(next(iter(left.all.values())).envelope)
 
@@ -213,16 +213,16 @@ class Queues:
         )
 
     def _of(self, context: int) -> _Context:
-        found = self._by_context.get(context)
+        found = self.by_context.get(context)
         if found is None:
-            found = self._by_context[context] = _Context()
+            found = self.by_context[context] = _Context()
         return found
 
     def _checked(self, context: int, tag: Tag | None) -> _Context | None:
         if self._late is not None:
             self._is_late_told = True
             raise self._late
-        messages = self._by_context.get(context)
+        messages = self.by_context.get(context)
         if messages is not None and is_collective(context):
             other = messages.with_another_tag(tag)
             if other is not None:

@@ -113,9 +113,12 @@ class Ends:
         """Per ended rank, the error of a call that waits for it."""
         self.first: errors.RunEnded | None = None
         """The first end that was not orderly."""
+        self.is_disturbed = False
+        """Whether anything was ever noted. False: a call needs no further question."""
 
     def take(self, record: Record) -> None:
         """Note a record of the rendezvous process."""
+        self.is_disturbed = True
         if isinstance(record, RankEnded):
             self._ended(record)
         elif isinstance(record, NodeLoss):
@@ -136,12 +139,14 @@ class Ends:
 
     def closed(self, rank: int, in_good_order: bool) -> None:
         """Note that a rank has closed its connections, if no rendezvous process reports the reason."""
+        self.is_disturbed = True
         if rank not in self._errors:
             why = NOTHING_MORE if in_good_order else "has closed its connections"
             self._ended(RankEnded(rank, self.node_of(rank), 0 if in_good_order else None, None, why))
 
     def failed(self, rank: int, error: errors.SpmdError) -> None:
         """Note that the messages of a rank can no longer be read."""
+        self.is_disturbed = True
         self._errors.setdefault(rank, error)
 
     def has_ended(self, rank: int) -> bool:

@@ -428,3 +428,58 @@ def serve(transport: Any, count: int, patience_s: float) -> Any:
         right += got[0] == number and got[1].size == number * 1000
         time.sleep(patience_s / count)
     return right
+
+
+def stop_in_a_ring_frame(transport: Any) -> Any:
+    """Rank 1 stops when it has written the frame after 20 messages and not yet shown it; rank 0 receives."""
+    from slurm_share.spmd import rings
+
+    if transport.rank == 0:
+        values = []
+        while True:
+            try:
+                values.append(recv(transport, 1, None))
+            except SpmdError as error:
+                return values, error
+            if len(values) < 20:
+                send(transport, 1, "go on", 0)
+    put = rings.RingWriter.put
+
+    def stop(self: Any, *arguments: Any) -> int:
+        head = put(self, *arguments)
+        if head:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        return head
+
+    for number in range(20):
+        send(transport, 0, 0, number)
+        if number < 19:
+            recv(transport, 0, "go on")
+    rings.RingWriter.put = stop  # type: ignore[method-assign]
+    while True:
+        send(transport, 0, 0, bytes(3000))
+
+
+def fork_beside_a_ring(transport: Any) -> Any:
+    from slurm_share.spmd.rings import HEAD, RING_MESSAGES
+
+    if transport.rank == 1:
+        return [recv(transport, 0, None) for _ in range(RING_MESSAGES + 3)]
+    for number in range(RING_MESSAGES + 2):
+        send(transport, 1, 0, number)
+    words = transport._peers.ringed[1].ring.words
+    before = words[HEAD]
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            send(transport, 1, 0, "from the child")
+        except UsageError as error:
+            os.write(writing, str(error).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writing)
+    said = os.read(reading, 10_000).decode()
+    heads = before, words[HEAD]
+    send(transport, 1, 0, RING_MESSAGES + 2)
+    return UsageError(said) if said else None, heads
