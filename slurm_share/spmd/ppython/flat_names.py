@@ -75,6 +75,9 @@ FLAT: dict[str, tuple[str, ...]] = {
     module: tuple(sorted(names.split()))
     for module, names in {
         "pyMPI_COMM_WORLD": "MPI_COMM_WORLD",
+        "exec_shell_cmd": "ExecShellCmd PIPE Popen",
+        "pyMPI_Buffer_file": "os pyMPI_Buffer_file",
+        "pyMPI_Lock_file": "np os pyMPI_Lock_file",
         "checkOS": ("islinux ismac ispc isunix listLinuxSystem listMacSystem listPCSystem platform systemName"),
         "pRUN": (
             "MPI_Abort MPI_Comm_size MPI_Run OS datetime floor glob math np os pPython_ver pRUN pathlib platform pyMCW "
@@ -85,25 +88,22 @@ FLAT: dict[str, tuple[str, ...]] = {
 """Names of `from MODULE import *`, by module."""
 
 LEFT_OUT = _names(
-    "DMAP_PATH DMAT_PATH ET ExecShellCmd GRIDPYTHON_PATH LAUNCH_TIMING LOCAL_PYTHONMPI_CONFIG_PATH LineSgmt PIPE "
-    "PPYTHON_HOME PPYTHON_PATH PYTHONMPI_PATH PYTHON_CONF_LOCAL Popen agg_in_node check_allowance check_runtime "
+    "DMAP_PATH DMAT_PATH ET GRIDPYTHON_PATH LAUNCH_TIMING LOCAL_PYTHONMPI_CONFIG_PATH LineSgmt "
+    "PPYTHON_HOME PPYTHON_PATH PYTHONMPI_PATH PYTHON_CONF_LOCAL agg_in_node check_allowance check_runtime "
     "check_triples convert_to_dict csr_matrix detect_transport dispatch dmat_type dpitfalls exec_subsref "
     "falls_intersection gen_commands gen_falls gen_new_list gen_pitfalls get_cpu_info get_global_ind get_ind_range "
     "get_local_falls get_local_ind get_local_proc get_queue_cpu_table getpass grid_abort grid_config_init "
     "grid_config_local grid_global_ind grid_resource_policy grid_run grid_status inspect launch_non_triples "
     "launch_with_triples load_dict_from_pickle local_dims ls_intersection map_procs_to_cores n_dim_find psutil "
-    "pyMPI4PY_Commands pyMPI_Buffer_file pyMPI_Comm_init pyMPI_Comm_settings pyMPI_Comm_settings_local pyMPI_Commands "
-    "pyMPI_Dir_map pyMPI_Dir_translate pyMPI_Lock_file pyMPI_Wait reconstruct replace_token save_dict_to_pickle scipy "
+    "pyMPI4PY_Commands pyMPI_Comm_init pyMPI_Comm_settings pyMPI_Comm_settings_local pyMPI_Commands "
+    "pyMPI_Dir_map pyMPI_Dir_translate pyMPI_Wait reconstruct replace_token save_dict_to_pickle scipy "
     "set_remote_cc slurm2hostmap slurm_jobid_host_association slurm_submit_job slurm_write_job_script subprocess "
     "subsasgn subsasgn_1D subsasgn_2D subsasgn_3D subsasgn_4D subsasgn_data subsref"
 )
 """Internal names of pPython (FALLS arithmetic, message files, schedulers) without a counterpart here."""
 
-NO_COUNTERPART = LEFT_OUT - _names(
-    "ET PIPE Popen csr_matrix dispatch getpass inspect psutil scipy subprocess dmat_type ExecShellCmd"
-) | _names(
-    "MPI4PY check_mount dict_to_hdf5 dict_with_pickle exec_shell_cmd gagg_add gen_cpu_list grid_config "
-    "pRUN_Parallel_wrapper"
+NO_COUNTERPART = LEFT_OUT - _names("ET csr_matrix dispatch getpass inspect psutil scipy subprocess dmat_type") | _names(
+    "MPI4PY check_mount dict_to_hdf5 dict_with_pickle gagg_add gen_cpu_list grid_config pRUN_Parallel_wrapper"
 )
 """Flat modules of pPython without a counterpart; importing one raises an error that says so."""
 
@@ -125,8 +125,8 @@ GATHERED: dict[str, tuple[str, ...]] = {
     ),
     "pmpi": _gathered(
         "MPI_Abort MPI_Bcast MPI_Comm_rank MPI_Comm_size MPI_Finalize MPI_Init MPI_Mcast MPI_Probe MPI_Recv MPI_Run "
-        "MPI_Send MPI_Tcast checkOS pyMPI_COMM_WORLD pyMPI_Comm_dir pyMPI_Delete_all pyMPI_Host_name pyMPI_Host_rank "
-        "pyMPI_Save_messages pyMPI_Sleep pyMPI_Ver"
+        "MPI_Send MPI_Tcast checkOS pyMPI_Buffer_file pyMPI_COMM_WORLD pyMPI_Comm_dir pyMPI_Delete_all "
+        "pyMPI_Host_name pyMPI_Host_rank pyMPI_Save_messages pyMPI_Sleep pyMPI_Ver"
     ),
     "sched": (),
 }

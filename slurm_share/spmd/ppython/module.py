@@ -27,12 +27,15 @@ _HERE = {
     ),
     "indices": ("Falls PitFalls global_block_range global_block_ranges global_ind grid print_falls print_pitfalls"),
     "prun": "MPI_Run pRUN",
+    "helpers": "ExecShellCmd pyMPI_Buffer_file pyMPI_Lock_file",
 }
 _HOME = {name: module for module, names in _HERE.items() for name in names.split()}
 
 _LIBRARY = {
     "GPC": ("pPython", ""),
     "OS": ("checkOS", ""),
+    "PIPE": ("subprocess", "PIPE"),
+    "Popen": ("subprocess", "Popen"),
     "ceil": ("math", "ceil"),
     "datetime": ("datetime", "datetime"),
     "floor": ("math", "floor"),

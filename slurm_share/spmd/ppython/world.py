@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
@@ -66,6 +67,7 @@ def _describe(comm: Comm) -> dict[str, Any]:
             "type": dict.fromkeys(range(len(nodes)), "unix"),
             "dir": dict.fromkeys(range(len(nodes)), "."),
         },
+        "tmpdir": dict.fromkeys(range(len(nodes)), os.environ.get("TMPDIR") or "/tmp"),
         "grid_config": {
             "islocal": int(len(nodes) == 1),
             "local_fs": 0,

@@ -157,3 +157,29 @@ def test_the_page_names_functions_that_exist() -> None:
     known |= {"copy", "dtype", "gagg", "gpu_device", "import", "nbytes", "pPython", "program", "use_gpu", "MPI_Run"}
     assert "put_local" in " ".join(subjects)
     assert {word for names in subjects for word in names.split() if word.isidentifier()} <= known
+
+
+def test_commands_of_the_shell_run_outside_the_run_and_message_files_have_their_names(tmp_path: Path) -> None:
+    (tmp_path / "qa.py").write_text(
+        "from exec_shell_cmd import *\nfrom pyMPI_Buffer_file import *\nfrom pyMPI_Lock_file import *\n"
+        "import pPython as GPC\n"
+        "command = ExecShellCmd('env')\n"
+        "command.run('printenv LLSUB_CHECK || cat', Popen(['echo', 'in'], stdout=PIPE).stdout)\n"
+        "command.print_output('it said:')\n"
+        "second = ExecShellCmd()\nsecond.run('echo bad >&2')\nprint(repr(second.get_stderr()))\n"
+        "print(pyMPI_Buffer_file(0, 0, 7, GPC.comm))\n"
+        "print(pyMPI_Lock_file(0, 0, 'a', GPC.comm, local_fs=1, msg_type='recv'))\n"
+        "try:\n    pyMPI_Buffer_file(0, 3, 7, GPC.comm)\nexcept Exception as error:\n    print(error)\n"
+        "try:\n    ExecShellCmd().get_output()\nexcept Exception as error:\n    print(error)\n"
+    )
+    said = run_program(tmp_path, "qa.py", TMPDIR="/var/tmp", LLSUB_CHECK="1")
+    assert said.stdout.splitlines() == [
+        "it said:",
+        "in",
+        "",
+        "'bad\\n'",
+        "./p0_p0_t7_buffer.pkl",
+        "/var/tmp/p0_p0_ta_lock.pkl",
+        "there is no rank 3: the run has ranks 0 to 0",
+        "ExecShellCmd has no command yet: call run() first",
+    ], said.stderr
