@@ -5,11 +5,12 @@ It only collects names; each is described where it is made.
 
 from __future__ import annotations
 
-from . import environment, named_types
+from . import environment, error_numbers, named_types
 from .comm import COMM_WORLD, Comm
 from .constants import ANY_SOURCE, ANY_TAG, COMM_TYPE_SHARED, IN_PLACE, PROC_NULL, ROOT, UNDEFINED
 from .datatypes import ORDER_C, ORDER_F, ORDER_FORTRAN, Datatype
 from .environment import *  # noqa: F403
+from .error_numbers import *  # noqa: F403
 from .errors import SpmdError as Exception
 from .left_out import of_module as _error_of
 from .named_types import *  # noqa: F403
@@ -39,6 +40,7 @@ __all__ = [
     "Status",
 ]  # fmt: skip
 __all__ += environment.__all__
+__all__ += [name for name in vars(error_numbers) if name.isupper()]
 __all__ += [name for name, one in vars(named_types).items() if isinstance(one, Datatype)]
 
 

@@ -8,14 +8,18 @@ from __future__ import annotations
 import os
 from time import get_clock_info
 from time import perf_counter as Wtime
+from typing import Any
 
 __all__ = [
-    "THREAD_FUNNELED", "THREAD_MULTIPLE", "THREAD_SERIALIZED", "THREAD_SINGLE", "Finalize", "Get_library_version",
-    "Get_processor_name", "Get_version", "Init", "Init_thread", "Is_finalized", "Is_initialized", "Is_thread_main",
-    "Pcontrol", "Query_thread", "Wtick", "Wtime", "get_vendor",
+    "BSEND_OVERHEAD", "THREAD_FUNNELED", "THREAD_MULTIPLE", "THREAD_SERIALIZED", "THREAD_SINGLE", "Attach_buffer",
+    "Detach_buffer", "Finalize", "Flush_buffer", "Get_library_version", "Get_processor_name", "Get_version",
+    "Init", "Init_thread", "Is_finalized", "Is_initialized", "Is_thread_main", "Pcontrol", "Query_thread", "Wtick",
+    "Wtime", "get_vendor",
 ]  # fmt: skip
 
 THREAD_SINGLE, THREAD_FUNNELED, THREAD_SERIALIZED, THREAD_MULTIPLE = range(4)
+BSEND_OVERHEAD = 0
+"""Bytes of a buffer for `Bsend` that each message needs beyond its own."""
 VENDOR = ("slurm_share.spmd", (1, 0, 0))
 """Name and version of the library."""
 
@@ -83,3 +87,20 @@ def Is_thread_main() -> bool:
 
 def Pcontrol(level: int) -> None:
     """Do nothing: there is no profiler of MPI."""
+
+
+_attached: list[Any] = []
+
+
+def Attach_buffer(buf: Any) -> None:
+    """Keep the buffer for Detach_buffer. It is not needed: every send is buffered."""
+    _attached[:] = [buf]
+
+
+def Detach_buffer() -> Any:
+    """Return the buffer of Attach_buffer, or None."""
+    return _attached.pop() if _attached else None
+
+
+def Flush_buffer() -> None:
+    """Do nothing: a buffered send is complete at once."""

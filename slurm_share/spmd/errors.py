@@ -27,13 +27,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from .error_numbers import ERR_ARG, ERR_NO_MEM, ERR_OTHER, ERR_TRUNCATE
+
 
 class SpmdError(Exception):
-    """Base class of all errors of this package."""
+    """Base class of all errors of this package, with mpi4py's calls for the number and the sentence of an error."""
+
+    error_class = ERR_OTHER
+    """Number of the class of errors, one of MPI.ERR_..."""
+
+    @property
+    def error_code(self) -> int:
+        """Number of the error: that of its class."""
+        return self.error_class
+
+    @property
+    def error_string(self) -> str:
+        """The sentence."""
+        return str(self)
+
+    def Get_error_class(self) -> int:
+        """Return `error_class`."""
+        return self.error_class
+
+    def Get_error_code(self) -> int:
+        """Return `error_code`."""
+        return self.error_code
+
+    def Get_error_string(self) -> str:
+        """Return the sentence."""
+        return str(self)
 
 
 class UsageError(SpmdError):
     """Invalid request of the program."""
+
+    error_class = ERR_ARG
 
 
 class MapMismatch(UsageError):
@@ -65,6 +94,8 @@ class RepeatedAxis(UsageError, ValueError):
 
 class MessageMismatch(UsageError):
     """Message that does not fit the buffer. It stays and can be received again."""
+
+    error_class = ERR_TRUNCATE
 
 
 class CollectiveMismatch(UsageError):
@@ -161,6 +192,8 @@ class TransportError(SpmdError):
 
 class NoRoom(SpmdError, MemoryError):
     """Lack of memory for a message."""
+
+    error_class = ERR_NO_MEM
 
 
 class ReceiveTimeout(SpmdError, TimeoutError):

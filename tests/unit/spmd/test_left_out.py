@@ -45,3 +45,17 @@ def test_calls_about_the_process_and_the_library_answer() -> None:
     begin = MPI.Wtime()
     assert 0 < MPI.Wtick() < 1
     assert MPI.Wtime() >= begin
+
+
+def test_an_error_has_mpi4py_s_number_and_sentence() -> None:
+    with pytest.raises(MPI.Exception) as caught:
+        COMM_WORLD.Spawn("program")
+    assert caught.value.Get_error_class() == caught.value.error_code == MPI.ERR_ARG != MPI.SUCCESS
+    assert caught.value.Get_error_string() == str(caught.value)
+
+
+def test_the_buffer_of_buffered_sends_is_given_back() -> None:
+    buffer = bytearray(100 + MPI.BSEND_OVERHEAD)
+    MPI.Attach_buffer(buffer)
+    assert MPI.Detach_buffer() is buffer
+    assert MPI.Detach_buffer() is None
