@@ -10,9 +10,10 @@ Use by its parent, the launcher (`local` runs the same code within its own proce
    If the process cannot work, it ends with code 1 instead and writes the reason to standard error.
 3. The parent writes `Ended(rank, node, code, signal, why)` for each rank of its node that ends, also with code 0.
    `rules.ends.reason` makes the clause `why`. Empty lines are ignored.
-4. The parent reads `RankWaits` (which rank waits for what), `Note` (lines for the node's log) and at most one `Ending`:
-   the run must end. All ranks know by then, so their calls raise. The parent waits END_GRACE_S, sends SIGTERM to the
-   remaining ranks, then SIGKILL. `Ending` comes on every node, with the same exit code and sentence.
+4. The parent reads `RankWaits` (which rank waits for what), `Note` (lines for the node's log), `NodeLoss` (a node does
+   not answer any more) and at most one `Ending`: the run must end. All ranks know by then, so their calls raise. The
+   parent waits END_GRACE_S, sends SIGTERM to the remaining ranks, then SIGKILL. `Ending` comes on every node, with the
+   same exit code and sentence.
 5. The process ends with code 0 when it is no longer needed: when all ranks of its node have ended, on node 0 when all
    ranks of the run have ended. The parent waits for that before it exits, which keeps node 0 until the others are done.
    If standard input ends, the parent has died, and the process ends at once.
@@ -176,6 +177,8 @@ class Rendezvous:
                 self._is_ending = True
                 self._say(message)
         else:
+            if isinstance(message, wire.NodeLoss):
+                self._say(message)
             if isinstance(message, wire.Welcome):
                 self._has_begun = True
                 message = message.changed(sockets=self._sockets, key=self._link.key.hex())

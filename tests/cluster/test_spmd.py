@@ -17,8 +17,8 @@ from localcluster.records import CURRENT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("spmd")]
 
-CONF = "JobRequeue=0\nPartitionName=together Nodes=n1,n2 DefMemPerCPU=100 MaxTime=1:00:00 State=UP\n"
-"""In the second partition, jobs of two users may be on one node."""
+CONF = "JobRequeue=0\nSlurmdTimeout=300\nPartitionName=together Nodes=n1,n2 DefMemPerCPU=100 MaxTime=1:00:00 State=UP\n"
+"""In the second partition, jobs of two users may be on one node. Slurm gives a node up late, as by default."""
 HEAD = """import os, signal, sys, time
 import numpy as np
 from slurm_share.spmd import COMM_WORLD as comm
@@ -182,6 +182,8 @@ def test_a_lost_node_is_told_to_the_ranks_of_the_other(site: Cluster) -> None:
     try:
         made.wait_for(lambda: "node n2 with ranks 2 to 3 does not answer any more" in made.rank_log(1))
         made.wait_for(lambda: "node n2 with ranks 2 to 3 does not answer any more" in made.log())
+        show = f"squeue --noheader --format=%T --jobs={made.job}"
+        process.wait_until(lambda: "RUNNING" not in site.as_user("alice", show).stdout, "the end of the job", 120)
     finally:
         site.as_user("alice", ["scancel", str(made.job)])
         site.reboot("n2")

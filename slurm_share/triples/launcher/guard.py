@@ -22,7 +22,7 @@ from typing import NoReturn
 
 from msgspec.structs import replace
 
-from ...core.errors import LaunchError, StateError
+from ...core.errors import CommandError, LaunchError, StateError
 from ...core.paths import Paths
 from ...core.process import Deadline
 from ...core.records import JobStart
@@ -30,6 +30,7 @@ from ...core.settings import Settings
 from ...core.text import fold
 from ...node import descendants
 from ...packing import EndFacts, EventLog, Progress, TaskSpec, classify
+from ...slurm import signals
 from .. import result_files, run_folder
 from ..kept_script import ScriptChoice
 from ..records import Run
@@ -50,8 +51,13 @@ from .watchdog import Watchdog
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN = 70
 """A defect in the loop (EX_SOFTWARE of sysexits.h); its traceback is in the job's log."""
+EXIT_NODE_LOST = 3
+"""Exit code of the loop, as 1: not all tasks are done, and a node that srun would wait for does not answer any more."""
 EXIT_NOT_EXECUTED = 127
 """SPAWN_ERROR in glibc's sysdeps/unix/sysv/linux/spawni.c; the same in musl."""
+LOST_NODE_S = 30.0
+"""Seconds until the step of a run with a lost node is ended. If only its connection was lost, its launcher ends by
+itself meanwhile."""
 SUBMIT_S = 60.0
 """Longest wait for the submission of the next job at the end, in seconds."""
 UNNAMED_S = 0.5
@@ -113,13 +119,17 @@ def launch_node(
                 watchdog=_start_watchdog(run, node, table, say),
                 script=script,
             )
-            return _guard_loop(shared, settings, received)
+            code = _guard_loop(shared, settings, received)
         finally:
             for problem in nodes.release(node, is_told_to_end=not received.isdisjoint(STOPS)):
                 say(problem)
             while signal.sigtimedwait(COMMAND_SIGNALS, 0) is not None:
                 pass  # drop signals that came after the end of the loop
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        if code != EXIT_NODE_LOST:
+            return code
+        _end_step(environ, say)
+        return 1
     except (LaunchError, StateError) as error:
         nodes.tell_failed(run, folder, environ, str(error))
         raise
@@ -150,7 +160,7 @@ def _guard_loop(shared: LauncherState, settings: Settings, received: set[int]) -
     next_jobs: list[int] = []
     status, came = _watch(pid, lambda signo: next_jobs.extend(_submit_next(shared, signo)))
     received |= came
-    if status not in (0, 1):
+    if status not in (0, 1, EXIT_NODE_LOST):
         status = _take_over(shared, status)
         mark(shared.folder / run_folder.QUEUE / shared.node.job, shared.node)
     _await(next_jobs)
@@ -158,6 +168,26 @@ def _guard_loop(shared: LauncherState, settings: Settings, received: set[int]) -
         shared.watchdog.close()
     leftovers.end_children(watchdog.GRACE_S, lambda pid, status: None)
     return EXIT_INTERRUPTED if status and signal.SIGINT in received else status
+
+
+def _end_step(environ: Mapping[str, str], say: Callable[[str], None]) -> None:
+    """End the launchers' step, of which this is the last live one.
+
+    A node was lost, and its part of the step cannot end: srun, and so the job, would wait until Slurm gives the node up
+    (SlurmdTimeout, 5 minutes).
+    """
+    job, step = (environ.get(name, "") for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    if not job or not step:
+        return
+    time.sleep(LOST_NODE_S)
+    say("the job's step is ended, because srun would wait for the lost node")
+    try:
+        refused = signals.cancel([f"{job}.{step}"])
+    except CommandError as error:
+        say(f"the step could not be ended: {error}")
+    else:
+        for why in refused.values():
+            say(f"the step could not be ended: {why}")
 
 
 def _run_loop(shared: LauncherState, settings: Settings, guard: int) -> int:
@@ -175,7 +205,10 @@ def _run_loop(shared: LauncherState, settings: Settings, guard: int) -> int:
             nodes.tell_failed(run, shared.folder, shared.environ, str(error))
             return 1
         shared = replace(shared, node=named, rendezvous=process)
-    code = Loop(shared).run_tasks()
+    loop = Loop(shared)
+    code = loop.run_tasks()
+    if code and node.index == 0 and loop.ranks is not None and loop.ranks.rendezvous.has_lost_node:
+        code = EXIT_NODE_LOST
     shared.events.close()
     _say_lost(shared.results, shared.say)
     if os.getppid() != guard:

@@ -56,6 +56,8 @@ class RendezvousClient:
         """Why the run has to end; None: it goes on."""
         self.waits: dict[int, RankWait] = {}
         """Rank -> its wait, for ranks of this node that wait for messages."""
+        self.has_lost_node = False
+        """Whether a node of the run does not answer any more."""
 
     @property
     def is_alive(self) -> bool:
@@ -103,6 +105,8 @@ class RendezvousClient:
                 if message.what:
                     since = round(time.time() - message.since_s, 3)
                     self.waits[message.rank] = RankWait(message.rank, message.what, since)
+            elif isinstance(message, wire.NodeLoss):
+                self.has_lost_node = True
             elif isinstance(message, wire.Note):
                 self._say(f"{self._node.name}: {shown(message.text, 300)}")
 

@@ -19,8 +19,9 @@ ROOT = Path(__file__).parents[4]
 
 LAUNCH = """
 import sys
-from slurm_share.triples.launcher import rank_group
+from slurm_share.triples.launcher import guard, rank_group
 rank_group.END_GRACE_S = {}
+guard.LOST_NODE_S = 0.1
 from slurm_share.cli.main import main
 sys.exit(main())
 """

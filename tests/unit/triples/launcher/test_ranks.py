@@ -306,6 +306,7 @@ def test_an_end_on_one_node_ends_the_others(tmp_path: Path) -> None:
     assert list(made.result_outcomes().values()) == ["unfinished", "unfinished", "unfinished", "signal"]
     sentence = "slurm-share launch: rank 3 on 127.0.0.2 was killed by SIGKILL; the other 3 were ended\n"
     assert said.count(sentence) == 1
+    assert "srun would wait" not in said
 
 
 def test_the_end_of_a_launcher_ends_the_other_nodes(tmp_path: Path) -> None:
@@ -321,6 +322,27 @@ def test_the_end_of_a_launcher_ends_the_other_nodes(tmp_path: Path) -> None:
     assert "127.0.0.2" in said
     assert list(made.result_outcomes().values())[:2] != ["done", "done"]
     assert "heard" in made.log(0)
+
+
+def test_the_step_of_a_run_that_has_lost_a_node_is_ended(tmp_path: Path) -> None:
+    """Else srun, and so the job, waits for the lost node until Slurm gives it up."""
+    asked = tmp_path / "asked"
+    (tmp_path / "bin").mkdir()
+    scancel = tmp_path / "bin" / "scancel"
+    scancel.write_text(f'#!/bin/sh\necho "$@" >> {asked}\n')
+    scancel.chmod(0o755)
+    made = Ranks(tmp_path, FOLLOW, 2, 2)
+    made.start(PATH=f"{tmp_path}/bin:/usr/bin:/bin", SLURM_STEP_ID="3")
+    wait_for(lambda: all("ready" in made.log(rank) for rank in range(4)))
+    gone = [made.launchers[1].pid, made.loop_pid(1), made.pid(2), made.pid(3)]
+    for number in (signal.SIGSTOP, signal.SIGKILL):
+        for pid in gone:
+            with contextlib.suppress(ProcessLookupError):
+                kill(pid, number)
+    codes, said = made.end()
+    assert codes[0] == 1
+    assert "the job's step is ended, because srun would wait for the lost node" in said
+    assert asked.read_text() == "-- 4711.3\n"
 
 
 @pytest.mark.parametrize("failed", [0, 1])
