@@ -62,6 +62,11 @@ class Drainer:
         return [one for one in self._connections() if one.backlog_bytes and one.broken is None]
 
     @property
+    def thread(self) -> threading.Thread | None:
+        """The thread, if it runs."""
+        return self._thread
+
+    @property
     def is_running(self) -> bool:
         return self._thread is not None
 

@@ -176,6 +176,9 @@ class Rendezvous:
             if not self._is_ending:
                 self._is_ending = True
                 self._say(message)
+        elif isinstance(message, wire.Note):
+            if self._setup.node == 0:
+                self._say(message)
         else:
             if isinstance(message, wire.NodeLoss):
                 self._say(message)

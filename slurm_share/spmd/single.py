@@ -6,12 +6,14 @@ import os
 import threading
 import time
 
+from . import threads
 from .bodies import Received, join_buffers
 from .envelope import Envelope, Tag
 from .errors import Deadlock, ReceiveTimeout, UsageError
 from .transport import Buffers, NodePlace, Queues, Transport, Window
 
 _CHECK_S = 0.5
+_NONE: tuple[int, object] = 0, ()
 
 
 class SingleTransport(Transport):
@@ -42,6 +44,7 @@ class SingleTransport(Transport):
         self._poll()
         what = f"({'any' if source is None else source}, {'any' if tag is None else tag!r})"
         until = None if timeout_s is None else time.monotonic() + timeout_s
+        others: tuple[int, object] = 1, ()
         with self._changed:
             while True:
                 message = self._queues.take(source, context, tag)
@@ -50,7 +53,8 @@ class SingleTransport(Transport):
                 left = _CHECK_S if until is None else until - time.monotonic()
                 if left <= 0:
                     raise ReceiveTimeout(f"rank 0 has waited {timeout_s:g} s in {call} for {what}")
-                if until is None and threading.active_count() == 1:
+                before, others = others, threads.at_rest(None) if threading.active_count() > 1 else _NONE
+                if until is None and not others[0] and others in (_NONE, before):
                     raise Deadlock(((0, f"in {call} for {what}, and there is no other rank"),))
                 self._changed.wait(min(left, _CHECK_S))
 

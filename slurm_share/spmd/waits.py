@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from . import wire
+from . import threads, wire
 from .envelope import Tag
 from .interrupts import TransportLock
 from .names import WAITING_S
@@ -27,6 +27,8 @@ _LOOKS, _MORE_LOOKS = range(8), range(64)
 """Numbers of looks into rings, of 0.1 us each, for one into the sockets, which takes 1 us."""
 _SAY_AGAIN_S = 0.2
 """Seconds between two reports of one wait."""
+_ASK_AGAIN_S = 1.0
+"""Seconds between the two looks at other threads before a wait is reported."""
 _TICK_S = 0.5
 """Seconds between two checks of closed and of unauthenticated connections, which need no event to be due."""
 _SEND_AGAIN_S = 0.01
@@ -48,6 +50,8 @@ class Wait:
     """Message counts in the last report to the rendezvous process; None: there was none."""
     said_at: float = 0.0
     spun: bool = False
+    threads: tuple[int, tuple[tuple[int, int], ...]] | None = None
+    """The last answer of `threads.at_rest`; None: not asked."""
 
     @property
     def what(self) -> str:
@@ -198,7 +202,7 @@ class Waits:
         if wait.limit_s is not None:
             due = wait.began + wait.limit_s - now
         elif wait.said is None:
-            due = wait.began + WAITING_S - now
+            due = max(wait.began + WAITING_S, wait.said_at + _ASK_AGAIN_S) - now
         elif wait.said != self._counts():
             due = wait.said_at + _SAY_AGAIN_S - now
         if self._peers.gone or self._peers.is_busy_accepting or not self._ends.quiet:
@@ -208,18 +212,25 @@ class Waits:
         return None if due is None else max(due, 0.0)
 
     def _report(self, wait: Wait) -> None:
-        """Tell the rendezvous process what this rank waits for, unless another thread could still send a message."""
+        """Tell the rendezvous process what this rank waits for, and how many other threads could still send."""
         now = time.monotonic()
         if wait.limit_s is not None or now - wait.began < WAITING_S:
             return
         counts = self._counts()
         if wait.said == counts:
             return
-        if wait.said is not None and now - wait.said_at < _SAY_AGAIN_S:
+        if now - wait.said_at < (_SAY_AGAIN_S if wait.said is not None else _ASK_AGAIN_S):
             return
+        active = 0
+        if threading.active_count() > 1:
+            asked = wait.threads
+            wait.threads = threads.at_rest(self._peers.drainer.thread)
+            active = wait.threads[0]
+            if not active and wait.threads != asked:
+                wait.said_at = now  # a thread that was continued a moment ago may not have run yet
+                return
         wait.said, wait.said_at = counts, now
-        if threading.active_count() - self._peers.drainer.is_running == 1:
-            source = wait.source
-            self._peers.say(
-                wire.RankWaiting(wait.call, wait.context, source, wait.tag, now - wait.began, counts[0], counts[1])
-            )
+        source = wait.source
+        self._peers.say(
+            wire.RankWaiting(wait.call, wait.context, source, wait.tag, now - wait.began, *counts, threads=active)
+        )

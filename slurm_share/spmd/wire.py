@@ -91,6 +91,8 @@ class RankWaiting(Record):
     """Number of messages that this rank has sent to other ranks."""
     taken: int
     """Number of messages that have arrived from other ranks."""
+    threads: int = 0
+    """Number of other threads of the rank that could still send a message."""
 
 
 class RankWorking(Record):

@@ -72,6 +72,17 @@ def judge(waits: Mapping[int, RankWaiting]) -> RanksStuck | CallMismatch:
     return RanksStuck(tuple((rank, wait_text(wait)) for rank, wait in sorted(waits.items())[:_SHOWN]))
 
 
+def doubt(waits: Mapping[int, RankWaiting]) -> str:
+    """Return the sentence about a deadlock that other threads of ranks could still resolve."""
+    stuck = str(errors.Deadlock(tuple((rank, wait_text(wait)) for rank, wait in sorted(waits.items())[:_SHOWN])))
+    with_threads = [rank for rank, wait in sorted(waits.items()) if wait.threads]
+    if len(with_threads) == 1:
+        who = f"another thread of rank {with_threads[0]}"
+    else:
+        who = f"other threads of {len(with_threads)} ranks"
+    return f"{stuck}; the run goes on, because {who} could still send a message"
+
+
 def ending(
     message: RankEnded | NodeLoss | RanksStuck | CallMismatch | RanksMissing | RunAborted, others: int
 ) -> RunEnding:

@@ -15,6 +15,7 @@ from ..wire import (
     DrainQuestion,
     Hello,
     NodeLoss,
+    Note,
     RankEnded,
     RanksMissing,
     RankWaiting,
@@ -98,6 +99,7 @@ class RunState:
         """Number of changes; two counts with the same version have seen the same state."""
         self._counted = (-1, False)
         """A version, and whether it was a deadlock."""
+        self._is_doubt_told = False
         self._numbers = 0
         self._count: _Count | None = None
         self._start_until: float | None = None
@@ -191,8 +193,10 @@ class RunState:
         moments = list(self._byes.values())
         if self._start_until is not None and not self.has_begun and not self.is_ending:
             moments.append(self._start_until)
-        if self._count is not None and self._count.complete_at is not None:
-            moments.append(self._count.complete_at + (0 if self._count.is_second else AGAIN_S))
+        count = self._count
+        is_in_doubt = count is not None and count.is_second and self._is_doubt_told and self._has_threads()
+        if count is not None and count.complete_at is not None and not is_in_doubt:
+            moments.append(count.complete_at + (0 if count.is_second else AGAIN_S))
         return min(moments, default=None)
 
     def _begin(self) -> None:
@@ -255,14 +259,24 @@ class RunState:
         if count is None or count.version != self._version:
             self._ask(is_second=False, now=now)
         elif count.complete_at is not None:
-            if count.is_second:
-                waits = {number: rank.wait for number, rank in enumerate(self._ranks) if rank.wait is not None}
-                told = ends.judge(waits)
+            if count.is_second and self._has_threads():
+                if not self._is_doubt_told:
+                    self._is_doubt_told = True
+                    self._outgoing.append(Note(ends.doubt(self._waits())))
+            elif count.is_second:
+                told = ends.judge(self._waits())
                 self.is_ending = True
                 self._count = None
                 self._outgoing += [told, ends.ending(told, 0)]
             elif now >= count.complete_at + AGAIN_S:
                 self._ask(is_second=True, now=now)
+
+    def _waits(self) -> dict[int, RankWaiting]:
+        return {number: rank.wait for number, rank in enumerate(self._ranks) if rank.wait is not None}
+
+    def _has_threads(self) -> bool:
+        """Return whether another thread of a waiting rank could still send a message."""
+        return any(wait.threads for wait in self._waits().values())
 
     def _is_deadlock(self) -> bool:
         """Return whether no message is in transit while every running rank waits.
