@@ -14,7 +14,24 @@ from .error_numbers import *  # noqa: F403
 from .errors import SpmdError as Exception
 from .left_out import of_module as _error_of
 from .named_types import *  # noqa: F403
-from .reductions import MAX, MIN, PROD, SUM, Op
+from .operations import (
+    BAND,
+    BOR,
+    BXOR,
+    LAND,
+    LOR,
+    LXOR,
+    MAX,
+    MAXLOC,
+    MIN,
+    MINLOC,
+    NO_OP,
+    OP_NULL,
+    PROD,
+    REPLACE,
+    SUM,
+    Op,
+)
 from .status import Status
 
 __all__ = [
@@ -39,6 +56,7 @@ __all__ = [
     "Op",
     "Status",
 ]  # fmt: skip
+__all__ += ["BAND", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MAXLOC", "MINLOC", "NO_OP", "OP_NULL", "REPLACE"]
 __all__ += environment.__all__
 __all__ += [name for name in vars(error_numbers) if name.isupper()]
 __all__ += [name for name, one in vars(named_types).items() if isinstance(one, Datatype)]

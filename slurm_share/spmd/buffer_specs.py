@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .bodies import Received
+from .calls import dtype_name
 from .codec import array_of
 from .constants import IN_PLACE
 from .datatypes import Datatype, Places, as_datatype, selected
@@ -71,6 +72,30 @@ def memory_order(array: Flat) -> str:
     if array.ndim < 2 or (array.flags.c_contiguous and array.flags.f_contiguous):
         return ""
     return "C" if array.flags.c_contiguous else "F"
+
+
+def check_alike(source: Elements, target: Elements, call: str, times: int = 1) -> None:
+    """Raise UsageError unless `target` has `times` the elements of `source`, of one type and in one memory order."""
+    one, other = source.array, target.array
+    if other.size != one.size * times or other.dtype != one.dtype:
+        raise UsageError(
+            f"{call}: recvbuf has {counted(other)}, and {one.size * times} x {dtype_name(one.dtype)} are needed"
+        )
+    check_order(one, other, call)
+
+
+def check_order(one: Flat, other: Flat, call: str) -> None:
+    """Raise UsageError if one array is in C order and the other in Fortran order."""
+    if {memory_order(one), memory_order(other)} == {"C", "F"}:
+        raise UsageError(
+            f"{call}: one buffer is in C order and the other in Fortran order, and the call copies memory as it lies: "
+            "use numpy.ascontiguousarray or numpy.asfortranarray on one of them"
+        )
+
+
+def counted(array: Flat) -> str:
+    """Return the number of elements of an array and their type."""
+    return f"{array.size} x {dtype_name(array.dtype)}"
 
 
 def readable_array(given: Any, call: str) -> Flat:
@@ -191,7 +216,7 @@ def writable_blocks(given: Any, call: str, size: int) -> Blocks:
     return _blocks(given, call, size, writable=True)
 
 
-def typed_blocks(given: Any, call: str, size: int, *, writable: bool) -> Blocks:
+def typed_blocks(given: Any, call: str, size: int, *, to_fill: bool) -> Blocks:
     """Return the parts of a buffer with a type for each rank; displacements are in bytes, as in Alltoallw."""
     words = list(given) if isinstance(given, (list, tuple)) else []
     if len(words) == 3 and isinstance(words[1], (tuple, list)) and len(words[1]) == 2:
@@ -203,9 +228,9 @@ def typed_blocks(given: Any, call: str, size: int, *, writable: bool) -> Blocks:
     counts, starts = _numbers(words[1], call, size, "counts"), _numbers(words[2], call, size, "displacements")
     if len(words[3]) != size:
         raise UsageError(f"{call}: there are {len(words[3])} types, and {size} are needed")
-    array, memory = _memory(words[0], call, writable)
+    array, memory = _memory(words[0], call, to_fill)
     kinds = [as_datatype(one, call) for one in words[3]]
-    return Blocks([_part(array, memory, *one, call, writable) for one in zip(kinds, counts, starts, strict=True)])
+    return Blocks([_part(array, memory, *one, call, to_fill) for one in zip(kinds, counts, starts, strict=True)])
 
 
 def _elements(given: Any, call: str, blocks: int, *, writable: bool) -> Elements:

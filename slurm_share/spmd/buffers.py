@@ -4,15 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from . import reductions
-from .buffer_specs import flatten, memory_order, raw_bytes, readable, readable_array, writable, writable_array
+from .buffer_specs import (
+    Elements,
+    check_alike,
+    check_order,
+    counted,
+    flatten,
+    is_in_place,
+    memory_order,
+    raw_bytes,
+    readable,
+    writable,
+)
 from .bulk import Item, broadcast, collect_up, lease_window, node_barrier
 from .calls import WINDOW_BYTES, CollectiveCall, Group, as_bytes, dtype_name, room
 from .envelope import RAW
 from .errors import UsageError
-from .reductions import Op
+from .operations import Op, for_buffers
 from .rules import trees
 
 Flat = NDArray[Any]
@@ -25,17 +37,19 @@ _SLAB = 1 << 20
 
 def bcast(group: Group, buffer: Any, root: int) -> None:
     space = readable(buffer, "Bcast") if group.rank == root else writable(buffer, "Bcast")
-    with group.call(f"Bcast({_described(space.array)}, root={root})") as call:
+    with group.call(f"Bcast({described(space.array)}, root={root})") as call:
         _broadcast(group, call, space.flat, root)
     if group.rank != root:
         space.store()
 
 
 def gather(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
-    part = flatten(readable_array(sendbuf, "Gather"))
-    whole = _room(recvbuf, part, group.size, "Gather") if group.rank == root else None
-    with group.call(f"Gather({_counted(part)}, root={root})") as call:
-        collect(group, call, part, whole, root)
+    whole = _room(recvbuf, "Gather", group.size) if group.rank == root else None
+    part = _part(group, sendbuf, whole, "Gather")
+    with group.call(f"Gather({described(part)}, root={root})") as call:
+        collect(group, call, flatten(part), None if whole is None else whole.flat, root)
+    if whole is not None:
+        whole.store()
 
 
 def collect(group: Group, call: CollectiveCall, part: Flat, whole: Flat | None, root: int) -> None:
@@ -67,13 +81,15 @@ def collect(group: Group, call: CollectiveCall, part: Flat, whole: Flat | None, 
 
 
 def allgather(group: Group, sendbuf: Any, recvbuf: Any) -> None:
-    part = flatten(readable_array(sendbuf, "Allgather"))
-    whole = _room(recvbuf, part, group.size, "Allgather")
-    with group.call(f"Allgather({_counted(part)})") as call:
+    space = _room(recvbuf, "Allgather", group.size)
+    given = _part(group, sendbuf, space, "Allgather")
+    part, whole = flatten(given), space.flat
+    with group.call(f"Allgather({described(given)})") as call:
         if not _exchange(group, call, part, whole):
             collect(group, call, part, whole, 0)
             _broadcast(group, call, whole, 0)
     group.node_passed = call.number - 1
+    space.store()
 
 
 def _exchange(group: Group, call: CollectiveCall, part: Flat, whole: Flat) -> bool:
@@ -106,45 +122,63 @@ def _broadcast(group: Group, call: CollectiveCall, array: Flat, root: int) -> No
 
 
 def scatter(group: Group, sendbuf: Any, recvbuf: Any, root: int) -> None:
-    part = flatten(writable_array(recvbuf, "Scatter"))
     whole = None
     if group.rank == root:
         if sendbuf is None:
             raise UsageError("Scatter needs a sendbuf on the root")
-        sent = flatten(readable_array(sendbuf, "Scatter"))
-        whole = _of_size(part.size * group.size, sent, part, "Scatter: sendbuf")
-    with group.call(f"Scatter({_counted(part)}, root={root})") as call:
-        leader = group.leader(root)
-        if group.rank != leader:
-            call.receive(leader).take_into(raw_bytes(part))
-            return
-        if whole is not None:
-            for node, other in zip(group.nodes, trees.leaders(group.nodes, root), strict=True):
-                if other != root:
-                    begin, end = node.first * part.size, (node.first + node.count) * part.size
-                    call.send(other, b"", (raw_bytes(whole[begin:end]),))
-            whole = whole[group.node_ranks[0] * part.size :]
+        sent = readable(sendbuf, "Scatter", group.size)
+        whole = sent.flat
+        in_place = is_in_place(recvbuf)
+        space = Elements(_own_part(group, sent.array, "Scatter")) if in_place else writable(recvbuf, "Scatter")
+        if whole.size != space.array.size * group.size or whole.dtype != space.array.dtype:
+            needed = f"{space.array.size * group.size} x {dtype_name(space.array.dtype)}"
+            raise UsageError(f"Scatter: sendbuf has {counted(whole)}, and {needed} are needed")
+        check_order(sent.array, space.array, "Scatter")
+        part = np.empty_like(space.flat) if in_place else space.flat
+    else:
+        space = writable(recvbuf, "Scatter")
+        part = space.flat
+    with group.call(f"Scatter({described(space.array)}, root={root})") as call:
+        _spread(group, call, whole, part, root)
+    space.store()
+
+
+def _spread(group: Group, call: CollectiveCall, whole: Flat | None, part: Flat, root: int) -> None:
+    """Copy the parts of the root's `whole` into the `part` of all ranks, within a call."""
+    leader = group.leader(root)
+    if group.rank != leader:
+        call.receive(leader).take_into(raw_bytes(part))
+        return
+    if whole is not None:
+        for node, other in zip(group.nodes, trees.leaders(group.nodes, root), strict=True):
+            if other != root:
+                begin, end = node.first * part.size, (node.first + node.count) * part.size
+                call.send(other, b"", (raw_bytes(whole[begin:end]),))
+        whole = whole[group.node_ranks[0] * part.size :]
+    else:
+        whole = room(len(group.node_ranks) * part.size, part.dtype)
+        call.receive(root).take_into(raw_bytes(whole))
+    for place, rank in enumerate(group.node_ranks):
+        slot = whole[place * part.size : (place + 1) * part.size]
+        if rank == group.rank:
+            part[:] = slot
         else:
-            whole = room(len(group.node_ranks) * part.size, part.dtype)
-            call.receive(root).take_into(raw_bytes(whole))
-        for place, rank in enumerate(group.node_ranks):
-            slot = whole[place * part.size : (place + 1) * part.size]
-            if rank == group.rank:
-                part[:] = slot
-            else:
-                call.send(rank, b"", (raw_bytes(slot),))
+            call.send(rank, b"", (raw_bytes(slot),))
 
 
 def alltoall(group: Group, sendbuf: Any, recvbuf: Any) -> None:
-    source, target = flatten(readable_array(sendbuf, "Alltoall")), flatten(writable_array(recvbuf, "Alltoall"))
+    space = writable(recvbuf, "Alltoall", group.size)
+    sent = Elements(space.array.copy(order="K")) if is_in_place(sendbuf) else readable(sendbuf, "Alltoall", group.size)
+    source, target = sent.flat, space.flat
     count, rest = divmod(source.size, group.size)
     if rest or target.size != source.size or target.dtype != source.dtype:
         raise UsageError(
             f"Alltoall needs two buffers of equal length and type, a multiple of {group.size} elements long; "
-            f"these have {_counted(source)} and {_counted(target)}"
+            f"these have {counted(source)} and {counted(target)}"
         )
+    check_order(sent.array, space.array, "Alltoall")
     others = trees.rotated(group.size, group.rank)
-    with group.call(f"Alltoall({_counted(source)})") as call:
+    with group.call(f"Alltoall({counted(source)})") as call:
         for rank in others:
             call.send(rank, b"", (raw_bytes(source[rank * count : (rank + 1) * count]),))
         own = slice(group.rank * count, (group.rank + 1) * count)
@@ -152,52 +186,72 @@ def alltoall(group: Group, sendbuf: Any, recvbuf: Any) -> None:
         for rank in reversed(others):
             call.receive(rank).take_into(raw_bytes(target[rank * count : (rank + 1) * count]))
     group.node_passed = call.number - 1
+    space.store()
 
 
 def reduce(group: Group, sendbuf: Any, recvbuf: Any, op: Op, root: int) -> None:
-    part = flatten(readable_array(sendbuf, "Reduce"))
-    target = _room(recvbuf, part, 1, "Reduce") if group.rank == root else None
-    with group.call(f"Reduce({_ufunc(op, part, 'Reduce')}, {_counted(part)}, root={root})") as call:
-        total = reductions.reduce(group, call, part, op, root)
+    target = None
+    if group.rank == root:
+        part, target = pair(sendbuf, recvbuf, "Reduce")
+    else:
+        part = readable(sendbuf, "Reduce").array
+    name = for_buffers(op, part.dtype, "Reduce").name
+    with group.call(f"Reduce({name}, {described(part)}, root={root})") as call:
+        total = reductions.reduce(group, call, flatten(part), op, root)
     if target is not None:
-        target[:] = total
+        target.flat[:] = total
+        target.store()
 
 
 def allreduce(group: Group, sendbuf: Any, recvbuf: Any, op: Op) -> None:
-    part = flatten(readable_array(sendbuf, "Allreduce"))
-    target = _room(recvbuf, part, 1, "Allreduce")
-    with group.call(f"Allreduce({_ufunc(op, part, 'Allreduce')}, {_counted(part)})") as call:
-        reductions.allreduce(group, call, part, op, target)
+    part, target = pair(sendbuf, recvbuf, "Allreduce")
+    name = for_buffers(op, part.dtype, "Allreduce").name
+    with group.call(f"Allreduce({name}, {described(part)})") as call:
+        reductions.allreduce(group, call, flatten(part), op, target.flat)
     group.node_passed = call.number - 1
+    target.store()
 
 
-def _counted(array: Flat) -> str:
-    return f"{array.size} x {dtype_name(array.dtype)}"
-
-
-def _described(array: Flat) -> str:
-    """Return length and type of an array, and its memory order if that is not C's."""
-    return _counted(array) + (" in Fortran order" if memory_order(array) == "F" else "")
-
-
-def _ufunc(op: Any, part: Flat, call: str) -> str:
-    """Return the name of the operation. Raises UsageError if it cannot combine such elements."""
-    if part.dtype.kind not in reductions.NUMBERS:
-        raise UsageError(f"{call} combines numbers, not elements of {part.dtype}; use {call.lower()}()")
-    if not isinstance(op, Op):
-        raise UsageError(f"{call} takes SUM, PROD, MIN or MAX, not {op!r}; {call.lower()}() takes any function")
-    return op.name
-
-
-def _room(given: Any, part: Flat, count: int, call: str) -> Flat:
-    """Return the flat receive buffer. Raises UsageError unless it has `count` times the elements of `part`."""
-    if given is None:
+def pair(sendbuf: Any, recvbuf: Any, call: str) -> tuple[Flat, Elements]:
+    """Return the array to combine and the buffer for the result, which are alike; with IN_PLACE they are one."""
+    if recvbuf is None:
         raise UsageError(f"{call} needs a recvbuf on the rank that receives")
-    return _of_size(part.size * count, flatten(writable_array(given, call)), part, f"{call}: recvbuf")
+    target = writable(recvbuf, call)
+    if is_in_place(sendbuf):
+        return target.array, target
+    source = readable(sendbuf, call)
+    check_alike(source, target, call)
+    return source.array, target
 
 
-def _of_size(size: int, array: Flat, part: Flat, what: str) -> Flat:
-    if array.size != size or array.dtype != part.dtype:
-        needed = f"{size} x {dtype_name(part.dtype)}"
-        raise UsageError(f"{what} has {_counted(array)}, and {needed} are needed")
-    return array
+def described(array: Flat) -> str:
+    """Return length and type of an array, and its memory order if that is not C's."""
+    return counted(array) + (" in Fortran order" if memory_order(array) == "F" else "")
+
+
+def _room(recvbuf: Any, call: str, blocks: int) -> Elements:
+    """Return the buffer for the parts of all ranks."""
+    if recvbuf is None:
+        raise UsageError(f"{call} needs a recvbuf on the rank that receives")
+    return writable(recvbuf, call, blocks)
+
+
+def _part(group: Group, sendbuf: Any, whole: Elements | None, call: str) -> Flat:
+    """Return the array that this rank sends, alike the parts of `whole`. With IN_PLACE it is in `whole`."""
+    if whole is not None and is_in_place(sendbuf):
+        return _own_part(group, whole.array, call)
+    source = readable(sendbuf, call)
+    if whole is not None:
+        check_alike(source, whole, call, group.size)
+    return source.array
+
+
+def _own_part(group: Group, whole: Flat, call: str) -> Flat:
+    """Return the part of this rank in the array of all parts, in its memory order if it is Fortran's."""
+    count, rest = divmod(whole.size, group.size)
+    if rest:
+        raise UsageError(f"{call}: a buffer of {counted(whole)} has no equal parts for {group.size} ranks")
+    part = flatten(whole)[group.rank * count : (group.rank + 1) * count]
+    if memory_order(whole) == "F" and whole.shape[-1] % group.size == 0:
+        return part.reshape((*whole.shape[:-1], -1), order="F")
+    return part

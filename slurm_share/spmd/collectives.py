@@ -16,7 +16,7 @@ from .calls import STAR_RANKS, CollectiveCall, Group
 from .envelope import RAW
 from .errors import CollectiveMismatch, UsageError
 from .names import INLINE_BYTES
-from .reductions import checked
+from .operations import checked
 from .rules import trees
 
 _LENGTH = struct.Struct("<I")
@@ -250,6 +250,15 @@ def scan(group: Group, value: Any, op: Any) -> Any:
         if group.rank + 1 < group.size:
             call.send_object(group.rank + 1, result)
     return not_aliased(result, value)
+
+
+def exscan(group: Group, value: Any, op: Any) -> Any:
+    name, combine = checked(op)
+    with group.call(f"exscan({name})") as call:
+        before = call.receive_object(group.rank - 1) if group.rank > 0 else None
+        if group.rank + 1 < group.size:
+            call.send_object(group.rank + 1, combine(before, value) if group.rank > 0 else value)
+    return before
 
 
 def one_for_each(group: Group, values: Sequence[Any] | None, call: str) -> list[Any]:

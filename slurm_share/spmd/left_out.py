@@ -71,7 +71,6 @@ COMM = {
     **dict.fromkeys(("Set_errhandler", "Get_errhandler", "Call_errhandler"), _HANDLERS),
     **dict.fromkeys(("Get_info", "Set_info", "Dup_with_info"), _HINTS),
     **dict.fromkeys(("Get_attr", "Set_attr", "Delete_attr", "Create_keyval", "Free_keyval"), _ATTRIBUTES),
-    "Alltoallw": "use Alltoallv, or alltoall with a list of arrays",
 }  # fmt: skip
 """Names of communicators, and what to use instead."""
 

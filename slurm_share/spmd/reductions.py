@@ -1,4 +1,4 @@
-"""Operations that combine values, and the combination of the arrays of all ranks element by element.
+"""Combination of the arrays of all ranks element by element.
 
 The order is always that of ranks, first within each node and then between nodes. So the result has the same bits in
 every run of the same ranks on the same nodes, with and without windows.
@@ -6,7 +6,6 @@ every run of the same ranks on the same nodes, with and without windows.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -16,13 +15,16 @@ from numpy.typing import NDArray
 from . import bulk
 from .calls import STAR_RANKS, WINDOW_BYTES, CollectiveCall, Group, Lease, as_bytes, decode_message, room
 from .envelope import RAW
-from .errors import UsageError
+from .operations import MAX as MAX
+from .operations import MIN as MIN
+from .operations import NUMBERS
+from .operations import PROD as PROD
+from .operations import SUM as SUM
+from .operations import Op as Op
 from .rules import trees
 
 Flat = NDArray[Any]
 
-NUMBERS = "biufcm"
-"""Kinds of dtypes that can be combined."""
 SHARED_BYTES = 64 << 10
 SHARED_IN_ALL_BYTES = 2 << 20
 """Least size of an array, and of all arrays of a node, from which on ranks combine parts of them in a window.
@@ -31,37 +33,6 @@ Below that the five waits cost more than they save, measured with 2, 4 and 8 ran
 """
 _SLAB = 2 << 20
 """Limit of the bytes of each rank that are in the window at a time."""
-
-
-class Op:
-    """A named reduction. A call combines two values: arrays element by element, objects with Python's operator."""
-
-    def __init__(self, name: str, combine: Callable[[Any, Any], Any], ufunc: np.ufunc) -> None:
-        self.name, self.ufunc = name, ufunc
-        self._combine = combine
-
-    def __call__(self, left: Any, right: Any) -> Any:
-        if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-            return self.ufunc(left, right)
-        return self._combine(left, right)
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-SUM = Op("SUM", operator.add, np.add)
-PROD = Op("PROD", operator.mul, np.multiply)
-MIN = Op("MIN", min, np.minimum)
-MAX = Op("MAX", max, np.maximum)
-
-
-def checked(op: Any) -> tuple[str, Callable[[Any, Any], Any]]:
-    """Return the name of an operation and the function of two values. Raises UsageError if it is no operation."""
-    if isinstance(op, Op):
-        return op.name, op
-    if not callable(op):
-        raise UsageError(f"{op!r} is not a reduction: use SUM, PROD, MIN, MAX or a function of two values")
-    return getattr(op, "__name__", type(op).__name__), op
 
 
 def reduce(group: Group, call: CollectiveCall, part: Flat, op: Op, root: int) -> Flat | None:
@@ -99,7 +70,9 @@ def _combine_up(call: CollectiveCall, branch: trees.Branch, part: Flat, op: Op) 
     for child in reversed(branch.children):
         space = room(part.shape, part.dtype) if space is None else space
         call.receive(child).take_into(as_bytes(space).data)
-        value = op.ufunc(value, space, out=room(part.shape, part.dtype) if value is part else value, casting="unsafe")
+        result = room(part.shape, part.dtype) if value is part else value
+        op.into(value, space, result)
+        value = result
     if branch.parent is not None:
         call.send(branch.parent, b"", (as_bytes(value).data,))
         return None
@@ -147,6 +120,7 @@ def _offer(group: Group, value: Any, combine: Any) -> bytes:
     if (
         type(value) is not np.ndarray
         or not isinstance(combine, Op)
+        or not combine.is_closed
         or value.dtype.kind not in NUMBERS
         or not value.dtype.isnative
         or not _pays(group, value)
@@ -161,7 +135,7 @@ def _in_window(group: Group, call: CollectiveCall, part: Flat, op: Op, target: F
     `everywhere`: all ranks of the node have a `target`, else only the first. Returns False on all ranks of the node if
     a window saves nothing or there is no memory for one.
     """
-    if not _pays(group, part):
+    if not op.by_elements or not _pays(group, part):
         return False
     lease = bulk.lease_window(group, call, group.node_ranks[0], _window_size(group, part))
     if lease is not None:
@@ -217,6 +191,6 @@ def _combine_part(slots: Flat, count: int, ranks: int, mine: int, op: Op) -> Non
     for into, other in steps[:-1]:
         # No other rank uses this part of any slot now.
         target = slots[into, begin:end]
-        op.ufunc(target, slots[other, begin:end], out=target, casting="unsafe")
+        op.into(target, slots[other, begin:end], target)
     into, other = steps[-1]
-    op.ufunc(slots[into, begin:end], slots[other, begin:end], out=slots[-1, begin:end], casting="unsafe")
+    op.into(slots[into, begin:end], slots[other, begin:end], slots[-1, begin:end])

@@ -118,7 +118,7 @@ def test_parts_for_each_rank_are_those_of_the_counts_and_displacements(spec: Any
 
 
 def test_displacements_of_parts_with_types_are_bytes() -> None:
-    blocks = typed_blocks([A, ([2, 1], [8, 0]), [MPI.DOUBLE, COLUMN]], "Alltoallw", 2, writable=False)
+    blocks = typed_blocks([A, ([2, 1], [8, 0]), [MPI.DOUBLE, COLUMN]], "Alltoallw", 2, to_fill=False)
     assert [part.flat.tolist() for part in blocks.parts] == [[1, 2], [0, 4, 8]]
 
 

@@ -183,11 +183,11 @@ def test_a_sequence_of_another_length_is_refused(comm: Comm) -> None:
 
 @on_ranks(2)
 def test_reductions_that_are_none_are_refused(comm: Comm) -> None:
-    with pytest.raises(UsageError, match="'sum' is not a reduction: use SUM, PROD, MIN, MAX or a function"):
+    with pytest.raises(UsageError, match="'sum' is not a reduction: use SUM, PROD, MIN, MAX, another"):
         comm.allreduce(1, "sum")
     with pytest.raises(UsageError, match="Allreduce takes SUM, PROD, MIN or MAX"):
         comm.Allreduce(np.ones(2), np.ones(2), max)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="Reduce combines numbers, not elements of <U3"):
+    with pytest.raises(UsageError, match="Reduce: SUM combines numbers, not elements of <U3"):
         comm.Reduce(np.array(["abc"]), np.array(["abc"]))
     assert comm.allreduce(comm.rank, max) == 1
 
