@@ -26,6 +26,11 @@ class CommBase:
         """State of the collective calls of all ranks."""
         return Group(self._made() if callable(self._made) else self._made)
 
+    @cached_property
+    def _straight(self) -> Any:
+        """The short way of small messages in a node; None: there is none."""
+        return self.transport.straight(user_context(self.group.communicator))
+
     @property
     def transport(self) -> Transport:
         return self.group.transport

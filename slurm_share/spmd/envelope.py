@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 Tag = int | str
+NOTHING = object()
+"""In place of a message that did not come on the straight path: the general path receives it."""
 RAW, ARRAY, PICKLE5 = 0, 1, 2
 """Forms of a body: bytes; an array with dtype and shape in the meta; pickle protocol 5, followed by its buffers."""
 

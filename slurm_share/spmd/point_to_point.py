@@ -12,7 +12,7 @@ from . import buffer_specs, codec
 from .arguments import seconds, tag_of, whole
 from .comm_base import CommBase
 from .constants import ANY_SOURCE, ANY_TAG
-from .envelope import Envelope, Tag
+from .envelope import NOTHING, Envelope, Tag
 from .errors import UsageError
 from .status import Status
 from .transport import user_context
@@ -23,6 +23,9 @@ class PointToPoint(CommBase):
 
     def send(self, obj: Any, dest: int, tag: Tag = 0) -> None:
         """Send any object without waiting for the receiver. Raises RunEnded if the receiver has ended."""
+        straight = self._straight
+        if straight is not None and straight.send(obj, dest, tag):
+            return
         rank, known = self._rank(dest, "send"), tag_of(tag)
         self.transport.send(rank, user_context(self.group.communicator), known, *codec.encode(obj))
 
@@ -42,6 +45,11 @@ class PointToPoint(CommBase):
         """
         if buf is not None:
             source, tag = _source_first(buf, source, tag)
+        straight = self._straight
+        if straight is not None and status is None and timeout_s is None:
+            value = straight.recv(source, tag)
+            if value is not NOTHING:
+                return value
         message = self.transport.receive(*self._wanted(source, tag), "recv", seconds(timeout_s))
         envelope = message.envelope
         if status is not None:
@@ -50,6 +58,9 @@ class PointToPoint(CommBase):
 
     def Send(self, buf: Any, dest: int, tag: Tag = 0) -> None:
         """Send an array as it lies in memory. Raises ValueError if it is not contiguous."""
+        straight = self._straight
+        if straight is not None and straight.send_array(buf, dest, tag):
+            return
         rank, known = self._rank(dest, "Send"), tag_of(tag)
         context = user_context(self.group.communicator)
         self.transport.send(rank, context, known, *codec.encode(buffer_specs.readable(buf, "Send").array))
@@ -68,6 +79,9 @@ class PointToPoint(CommBase):
         Raises MessageMismatch if it is no array, is longer, or has another type; then the message stays. Raises
         ValueError if `buf` is not contiguous; ReceiveTimeout and RunEnded as `recv`.
         """
+        straight = self._straight
+        if straight is not None and status is None and timeout_s is None and straight.recv_array(buf, source, tag):
+            return
         space = buffer_specs.writable(buf, "Recv")
         message = self.transport.receive(*self._wanted(source, tag), "Recv", seconds(timeout_s))
         try:

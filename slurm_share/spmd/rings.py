@@ -47,7 +47,7 @@ DATA_AT = 128
 FRAME = struct.Struct("<QQII")
 FRAME_BYTES = FRAME.size
 SEGMENT_BYTES = RING_BYTES + 4096
-_MASK = RING_BYTES - 1
+MASK = RING_BYTES - 1
 _JOINED_BYTES = 2048
 """Bodies up to this size are copied twice, which takes less time than a further statement."""
 _PLAIN = 1
@@ -59,7 +59,7 @@ _pack, _pack_into, _unpack_from = FRAME.pack, FRAME.pack_into, FRAME.unpack_from
 class RingWriter:
     """The sender's end."""
 
-    __slots__ = ("_descriptions", "_map", "_read", "segment", "words")
+    __slots__ = ("_map", "_read", "descriptions", "segment", "words")
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -67,7 +67,8 @@ class RingWriter:
         self._map = segment.map
         self._read = 0
         """The tail when it was read last."""
-        self._descriptions: dict[tuple[Tag, int, bytes], bytes] = {}
+        self.descriptions: dict[tuple[Tag, int, bytes], bytes] = {}
+        """Descriptions by tag, form and meta of messages in one frame."""
 
     def put(self, sequence: int, context: int, description: bytes, buffers: Sequence[Any], size: int) -> int:
         """Write a frame, which the receiver does not see yet. Return the head that shows it; 0: use the socket.
@@ -78,7 +79,7 @@ class RingWriter:
         if not words[AWAKE]:
             return 0
         head = words[HEAD]
-        place = head & _MASK
+        place = head & MASK
         length = len(description)
         total = (FRAME_BYTES + length + size + 7) & -8
         skipped = 0
@@ -108,26 +109,26 @@ class RingWriter:
     def describe(self, tag: Tag, form: int, meta: bytes) -> bytes:
         """Return the description of a message in one frame."""
         key = (tag, form, meta)
-        found = self._descriptions.get(key)
+        found = self.descriptions.get(key)
         if found is None:
-            if len(self._descriptions) >= _MOST_KNOWN:
-                self._descriptions.clear()
+            if len(self.descriptions) >= _MOST_KNOWN:
+                self.descriptions.clear()
             found = frames.pack(frames.DATA, _PLAIN, form=form, tag=frames.tag_to_bytes(tag), meta=meta)
-            self._descriptions[key] = found
+            self.descriptions[key] = found
         return found
 
 
 class RingReader:
     """The receiver's end."""
 
-    __slots__ = ("_mapped", "_view", "known", "map", "words")
+    __slots__ = ("_mapped", "known", "map", "view", "words")
 
     def __init__(self, mapped: MappedSegment) -> None:
         """Raises TransportError if the memory is too small for a ring."""
         if mapped.size < SEGMENT_BYTES:
             raise TransportError(f"a ring of {mapped.size} bytes")
         self._mapped = mapped
-        self._view = mapped.memory
+        self.view = mapped.memory
         self.map = mapped.map
         self.words = mapped.memory[:DATA_AT].cast("Q")
         self.known: dict[bytes, tuple[Tag, int, bytes]] = {}
@@ -149,7 +150,7 @@ class RingReader:
         tail = words[TAIL]
         if words[HEAD] == tail:
             return None
-        place = tail & _MASK
+        place = tail & MASK
         sequence, context, length, size = _unpack_from(self.map, DATA_AT + place)
         if not length:
             tail += RING_BYTES - place
@@ -164,7 +165,7 @@ class RingReader:
 
     def body(self, at: int, size: int) -> memoryview:
         """Return a copy of a body, writable."""
-        return memoryview(bytearray(self._view[at : at + size]))
+        return memoryview(bytearray(self.view[at : at + size]))
 
     def plain(self, description: bytes) -> tuple[Tag, int, bytes] | None:
         """Return tag, form and meta of a message in one frame; None: it is another frame. Raises TransportError."""

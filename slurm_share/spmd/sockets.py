@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from . import checks, frames, memory, wire
 from .bodies import Received, join_buffers, split_buffers
@@ -22,6 +23,9 @@ from .rules.ends import Ends
 from .segments import Segment, SharedWindow
 from .transport import Buffers, Queues, Transport, Window
 from .waits import SOMETIMES_S, Wait, Waits
+
+if TYPE_CHECKING:
+    from .straight import Straight
 
 _GROW = 2
 """Limit of segments that one send makes for later sends."""
@@ -49,7 +53,7 @@ class SocketTransport(Transport):
         self._queues = Queues(self.rank)
         self._peers = Peers(joined, self._lock, self._ends, self._queues.put)
         self._refusal = "messages cannot be sent or received any more: the transport is closed"
-        self._sent = 0
+        self.sent = 0
         self._sent_to_self = 0
         local = int(environ.get(ENV_LOCAL_SIZE, "1"))
         self._limit = checks.send_limit_bytes(environ) or memory.total_bytes() // 4 // max(local, 1)
@@ -92,7 +96,7 @@ class SocketTransport(Transport):
                 self._send_body(channel, context, tag_bytes, form, meta, buffers, size)
             except TransportError as error:
                 self._raise_broken(dest, context, error)
-            self._sent += 1
+            self.sent += 1
             if self._has_rings and channel.ring is None:
                 self._count_message(channel)
             self._peers.keep_going()
@@ -154,7 +158,7 @@ class SocketTransport(Transport):
                 if not head or channel.ring is None:
                     return False
                 is_shown = True
-                self._sent += 1
+                self.sent += 1
                 channel.sequence = sequence + 1
                 words[HEAD] = head
         finally:  # after the lock, which is a memory barrier
@@ -229,6 +233,21 @@ class SocketTransport(Transport):
                 self._raise_if_over(source, context)
                 found = self._queues.find(source, context, tag)
             return found
+
+    def straight(self, context: int) -> Straight:
+        from .straight import Straight
+
+        return Straight(self, context)
+
+    @property
+    def parts(self) -> tuple[Peers, Ends, Queues, Waits]:
+        """What `Straight` uses."""
+        return self._peers, self._ends, self._queues, self._waits
+
+    @property
+    def lock(self) -> TransportLock:
+        """The lock, which `Straight` takes."""
+        return self._lock
 
     def window(self, size: int) -> SharedWindow:
         with self._lock:
@@ -377,7 +396,7 @@ class SocketTransport(Transport):
                 raise ReceiveTimeout(f"rank {self.rank} has waited {waited_s:.3g} s in {wait.call} for {wait.what}")
 
     def _counts(self) -> tuple[int, int]:
-        return self._sent, self._queues.taken - self._sent_to_self
+        return self.sent, self._queues.taken - self._sent_to_self
 
     def _raise_if_over(self, source: int | None, context: int) -> None:
         """Raise the reason why no message of that source can come any more, after all received data is read."""

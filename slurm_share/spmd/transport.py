@@ -19,6 +19,7 @@ from .errors import CollectiveMismatch, NoRoom
 
 if TYPE_CHECKING:
     from .bodies import Received  # which needs NumPy
+    from .straight import Straight
 
 Buffers = Sequence[memoryview]
 USER = 0
@@ -320,6 +321,10 @@ class Transport(ABC):
     def call_failed(self) -> None:
         """Note that a collective call has raised an error, so that its remaining messages are no mismatch."""
         self._queues.call_failed()
+
+    def straight(self, context: int) -> Straight | None:
+        """Return the short way of small messages in that context; None: there is none."""
+        return None
 
     def window(self, size: int) -> Window:
         """Return memory to share with ranks of this node. Raises NoRoom, always unless `has_windows`."""

@@ -19,8 +19,11 @@ from .rules.ends import Ends
 _SPIN_S = 200e-6
 """Time for which a call polls without sleeping before it waits. A peer takes 30 to 50 us to answer a small message, and
 waking a sleeping rank costs both sides about as much again. Two ranks that sleep once would go on to do so with less
-time than the answer of a sleeping rank takes, 150 us. Between two looks the core is offered to other processes: the
-kernel may have put both ranks on one core.
+time than the answer of a sleeping rank takes, 150 us.
+"""
+_ALONE_S = 50e-6
+"""Time after which the core is offered to other processes between two looks: the kernel may have put both ranks on one
+core. Before that it is not, because another program's process may keep it for milliseconds.
 """
 _SPINS_IN_VAIN, _WAITS_BETWEEN_SPINS = 8, 64
 _LOOKS, _MORE_LOOKS = range(8), range(64)
@@ -150,7 +153,7 @@ class Waits:
         if not self._is_worth_spinning():
             return False
         peers = self._peers
-        while time.monotonic() - now < _SPIN_S:
+        while (spun_s := time.monotonic() - now) < _SPIN_S:
             for _ in _LOOKS:
                 if peers.read_rings():
                     self._spins = 0
@@ -160,7 +163,8 @@ class Waits:
                 peers.handle(events)
                 self._spins = 0
                 return True
-            os.sched_yield()
+            if spun_s > _ALONE_S:
+                os.sched_yield()
         return False
 
     def _is_worth_spinning(self) -> bool:
@@ -175,8 +179,8 @@ class Waits:
     def spin_for(self, words: memoryview, tail: int) -> bool:
         """Poll one ring for a moment as `pause` does; return whether there is a frame."""
         if self._may_spin and self._is_worth_spinning():
-            until = time.monotonic() + _SPIN_S
-            while time.monotonic() < until:
+            began = now = time.monotonic()
+            while now - began < _SPIN_S:
                 for _ in _MORE_LOOKS:
                     if words[HEAD] != tail:
                         self._spins = 0
@@ -184,7 +188,9 @@ class Waits:
                 if self._peers.epoll.poll(0):  # the caller handles it
                     self._spins = 0
                     break
-                os.sched_yield()
+                now = time.monotonic()
+                if now - began > _ALONE_S:
+                    os.sched_yield()
         self.has_spun = True
         return False
 

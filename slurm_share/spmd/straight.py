@@ -1,0 +1,236 @@
+"""The common case of sending and receiving a small message in a node: from the call to the ring in few statements.
+
+`Straight` does what `Comm` and `sockets.SocketTransport` do for any message, if there is nothing else to do: the
+receiver is awake and its ring has room; the message is the first in the ring and the wanted one. Otherwise it does
+nothing and says so, and the general path follows. Arguments that were not seen on that path before are left to it,
+with their checks. With two ranks on two cores these statements are most of the time of a small message.
+
+While the main thread holds the lock, handlers of signals wait (`interrupts`). One that raises an exception when they
+run puts the received message back.
+"""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import codec
+from .bodies import Received
+from .channels import Incoming, Outgoing
+from .constants import ANY_TAG
+from .envelope import ARRAY, NOTHING, PICKLE5, RAW, Envelope, Tag
+from .interrupts import GATE
+from .rings import AWAKE, DATA_AT, FRAME, FRAME_BYTES, HEAD, MASK, RING_BODY_BYTES, TAIL
+from .waits import SOMETIMES_S
+
+if TYPE_CHECKING:
+    from .sockets import SocketTransport
+
+SELDOM = 63
+"""Of 64 frames that a rank takes from a ring, one goes through all checks, which also look into the sockets."""
+_WITHOUT_BUFFERS = frozenset((int, float, str, bool, complex, type(None)))
+_MOST_METAS = 256
+_dumps, _loads, _ident = pickle.dumps, pickle.loads, threading.get_ident
+_unpack_from = FRAME.unpack_from
+_view: Any = memoryview
+
+
+class Straight:
+    """The straight path of one communicator's messages."""
+
+    __slots__ = ("_context", "_ends", "_lock", "_main", "_metas", "_peers", "_queues", "_transport", "_waits")
+
+    def __init__(self, transport: SocketTransport, context: int) -> None:
+        self._transport, self._context = transport, context
+        self._peers, self._ends, self._queues, self._waits = transport.parts
+        self._lock = transport.lock.lock
+        self._main = threading.main_thread().ident
+        self._metas: dict[tuple[np.dtype[Any], tuple[int, ...]], bytes] = {}
+        """The meta of contiguous arrays in C order, by dtype and shape."""
+
+    def send(self, value: Any, dest: Any, tag: Any) -> bool:
+        """Send an object, and return whether that was possible here."""
+        channel = self._peers.ringed.get(dest) if type(dest) is int else None
+        if channel is None:
+            return False
+        kind = type(value)
+        if kind in _WITHOUT_BUFFERS:
+            data = _dumps(value, 5)
+        elif kind is tuple or kind is list or kind is dict:
+            buffers: list[Any] = []
+            data = _dumps(value, protocol=5, buffer_callback=buffers.append)
+            if buffers:
+                return False
+        else:
+            return kind is np.ndarray and self.send_array(value, dest, tag)
+        return self._write(channel, tag, PICKLE5, b"", data, len(data))
+
+    def send_array(self, array: Any, dest: Any, tag: Any) -> bool:
+        """Send an array that is contiguous in C order, and return whether that was possible here."""
+        channel = self._peers.ringed.get(dest) if type(dest) is int else None
+        if channel is None or type(array) is not np.ndarray:
+            return False
+        meta = self._metas.get((array.dtype, array.shape)) or self._meta_of(array)
+        try:
+            body = _view(array)
+        except ValueError:  # dates have no buffer
+            return False
+        return meta is not None and body.c_contiguous and self._write(channel, tag, ARRAY, meta, body, body.nbytes)
+
+    def recv(self, source: Any, tag: Any) -> Any:
+        """Return the object of the first message; NOTHING: it was not possible here. Waits as long as a rank spins."""
+        incoming = self._peers.ringing.get(source) if type(source) is int else None
+        if incoming is None:
+            return NOTHING
+        taken = self._take(incoming, tag, None, None)
+        if taken is None:
+            return NOTHING
+        form, meta, body = taken
+        if form == PICKLE5 and not meta:
+            return _loads(body)
+        return body if form == RAW else codec.decode(form, meta, memoryview(bytearray(body)))
+
+    def recv_array(self, room: Any, source: Any, tag: Any) -> bool:
+        """Copy the array of the first message, if it has the same dtype and shape, into `room`; return whether it is.
+
+        Waits as long as a rank spins.
+        """
+        incoming = self._peers.ringing.get(source) if type(source) is int else None
+        if incoming is None or type(room) is not np.ndarray or not room.nbytes:
+            return False
+        meta = self._metas.get((room.dtype, room.shape)) or self._meta_of(room)
+        if meta is None:
+            return False
+        try:
+            view = _view(room).cast("B")
+        except (ValueError, TypeError):  # dates have no buffer; an array with gaps
+            return False
+        return not view.readonly and self._take(incoming, tag, meta, view) is not None
+
+    def _write(self, channel: Outgoing, tag: Any, form: int, meta: bytes, body: Any, size: int) -> bool:
+        ring = channel.ring
+        if ring is None or size > RING_BODY_BYTES or not (type(tag) is int or type(tag) is str):
+            return False
+        description = ring.descriptions.get((tag, form, meta))
+        if description is None:
+            return False
+        words = ring.words
+        is_main = _ident() == self._main
+        if is_main:
+            GATE.is_shut = True
+        try:
+            with self._lock:
+                if (
+                    channel.backlog
+                    or channel.broken is not None
+                    or self._ends.is_disturbed
+                    or self._peers.to_free
+                    or monotonic() - self._waits.handled_at > SOMETIMES_S
+                ):
+                    return False
+                sequence = channel.sequence
+                head = ring.put(sequence, self._context, description, (body,), size)
+                if not head:
+                    return False
+                self._transport.sent += 1
+                channel.sequence = sequence + 1
+                words[HEAD] = head
+            if not words[AWAKE]:  # after the lock, which is a memory barrier
+                with self._lock:
+                    channel.wake_reader()
+            return True
+        finally:
+            if is_main:
+                GATE.is_shut = False
+                if GATE.delayed:
+                    GATE.run_delayed()
+
+    def _take(
+        self, incoming: Incoming, tag: Tag | None, wanted: bytes | None, room: memoryview | None
+    ) -> tuple[int, bytes, bytes] | None:
+        """Return form, meta and body of the first message; None: it is not there, or not the wanted one.
+
+        With `room` the body is copied there, and not returned, if it is an array with the meta `wanted`.
+        """
+        taken: tuple[int, bytes, bytes] | None = None
+        plain: tuple[Tag, int, bytes] | None = None
+        is_main = _ident() == self._main
+        if is_main:
+            GATE.is_shut = True
+        try:
+            with self._lock:
+                ring, sequence, queues = incoming.ring, incoming.sequence, self._queues
+                if (
+                    ring is None
+                    or self._context in queues.by_context
+                    or self._waits.is_polling
+                    or incoming.body is not None
+                    or self._ends.is_disturbed
+                    or self._peers.to_free
+                    or not sequence & SELDOM
+                ):
+                    return None
+                words = ring.words
+                if not words[AWAKE]:
+                    self._peers.expect(incoming)
+                tail = words[TAIL]
+                if words[HEAD] == tail and not self._waits.spin_for(words, tail):
+                    return None
+                place = DATA_AT + FRAME_BYTES + (tail & MASK)
+                number, context, length, size = _unpack_from(ring.map, place - FRAME_BYTES)
+                at = place + length
+                plain = ring.known.get(ring.map[place:at])
+                if number != sequence or context != self._context or plain is None:
+                    return None
+                if tag is not None:
+                    kind = type(tag)
+                    if (kind is not type(plain[0]) or tag != plain[0]) and not (kind is int and tag == ANY_TAG):
+                        return None
+                if room is None:
+                    taken = plain[1], plain[2], ring.map[at : at + size]
+                elif plain[2] == wanted and plain[1] == ARRAY:
+                    room[:] = ring.view[at : at + size]
+                    taken = plain[1], plain[2], b""
+                else:
+                    return None
+                incoming.sequence = sequence + 1
+                queues.taken += 1
+                words[TAIL] = tail + ((FRAME_BYTES + length + size + 7) & -8)
+        finally:
+            if is_main:
+                GATE.is_shut = False
+                if GATE.delayed:
+                    self._run_delayed(incoming, plain, taken, room)
+        return taken
+
+    def _run_delayed(
+        self,
+        incoming: Incoming,
+        plain: tuple[Tag, int, bytes] | None,
+        taken: tuple[int, bytes, bytes] | None,
+        room: memoryview | None,
+    ) -> None:
+        """Run the handlers that have waited. If one raises, put the message that has been taken back."""
+        try:
+            GATE.run_delayed()
+        except BaseException:
+            if taken is not None and plain is not None:
+                body = memoryview(bytearray(taken[2] if room is None else room))
+                assert incoming.rank is not None
+                envelope = Envelope(incoming.rank, self._context, plain[0], taken[0], body.nbytes, taken[1])
+                message = Received(envelope, [body])
+                message.arrival = self._queues.taken
+                self._transport.put_back(message)
+            raise
+
+    def _meta_of(self, array: Any) -> bytes | None:
+        if array.dtype.hasobject or not array.flags.c_contiguous:
+            return None
+        if len(self._metas) >= _MOST_METAS:
+            self._metas.clear()
+        meta = self._metas[array.dtype, array.shape] = codec.encode(array)[1]
+        return meta
