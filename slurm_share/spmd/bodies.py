@@ -32,11 +32,13 @@ class Received:
         """The sender's window, if the message had one: shared memory that both read and write as they agreed."""
         self._checksum = checksum
         self._parts: list[memoryview | SegmentBody] | None = parts
+        self._taken: memoryview | None = None
 
     def take(self) -> memoryview:
         """Return the body as writable bytes that belong to the caller."""
         parts = self._untaken()
         if len(parts) == 1 and isinstance(parts[0], memoryview):
+            self._taken = parts[0]
             self._parts = None
             self._check(parts[0])
             return parts[0]
@@ -53,11 +55,17 @@ class Received:
             copy(
                 np.frombuffer(buffer, np.uint8), (one.memory if isinstance(one, SegmentBody) else one for one in parts)
             )
+        self._taken = buffer
         self._parts = None
         for part in parts:
             if isinstance(part, SegmentBody):
                 part.connection.give_back(part)
         self._check(buffer)
+
+    def restore(self) -> None:
+        """Make the body whole again after a call that took it and did not give it to the program."""
+        if self._parts is None and self._taken is not None:
+            self._parts = [memoryview(bytearray(self._taken))]
 
     def _check(self, body: memoryview) -> None:
         if self._checksum is not None and frames.checksum([body]) != self._checksum:

@@ -18,6 +18,7 @@ call between them, which Python does not interrupt.
 
 from __future__ import annotations
 
+import functools
 import signal
 import sys
 import threading
@@ -38,7 +39,11 @@ class DelayedHandler:
         if self._gate.is_shut:
             self._gate.delayed.append((self.handler, number))
             return None
-        return self.handler(number, frame)
+        try:
+            return self.handler(number, frame)
+        except BaseException as error:
+            self._gate.raised = error
+            raise
 
 
 class Gate:
@@ -49,6 +54,8 @@ class Gate:
         """Whether handlers wait. Only the main thread changes it."""
         self.delayed: list[tuple[_Handler, int]] = []
         """Handlers to run, with the numbers of their signals."""
+        self.raised: BaseException | None = None
+        """The last exception of a handler."""
         self._is_installed = False
 
     def install(self) -> None:
@@ -79,7 +86,8 @@ class Gate:
             handler, number = self.delayed.pop(0)
             try:
                 handler(number, sys._getframe(1))
-            except BaseException:
+            except BaseException as error:
+                self.raised = error
                 left, self.delayed = self.delayed, []
                 for _handler, later in left:
                     signal.raise_signal(later)
@@ -91,6 +99,39 @@ def _own(handler: Any) -> Any:
 
 
 GATE = Gate()
+
+
+class _Handed(threading.local):
+    """The message that a thread has got from the queues, and that its program does not have yet."""
+
+    is_wanted = False
+    message: Any = None
+
+
+HANDED = _Handed()
+
+
+def puts_back(method: Callable[..., Any]) -> Any:
+    """Decorate a call that receives one message: if an interrupt ends the call, the message is put back.
+
+    An error of the call itself, such as an object that cannot be unpickled, takes the message out, as in mpi4py.
+    """
+
+    @functools.wraps(method)
+    def call(self: Any, *args: Any, **named: Any) -> Any:
+        HANDED.message, HANDED.is_wanted = None, True
+        try:
+            return method(self, *args, **named)
+        except BaseException as error:
+            message, HANDED.message = HANDED.message, None
+            if message is not None and (error is GATE.raised or not isinstance(error, Exception)):
+                message.restore()
+                self.transport.put_back(message)
+            raise
+        finally:
+            HANDED.message, HANDED.is_wanted = None, False
+
+    return call
 
 
 class TransportLock:

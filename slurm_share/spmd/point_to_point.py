@@ -14,6 +14,7 @@ from .comm_base import CommBase
 from .constants import ANY_SOURCE, ANY_TAG
 from .envelope import NOTHING, Envelope, Tag
 from .errors import UsageError
+from .interrupts import puts_back
 from .status import Status
 from .transport import user_context
 
@@ -29,6 +30,7 @@ class PointToPoint(CommBase):
         rank, known = self._rank(dest, "send"), tag_of(tag)
         self.transport.send(rank, user_context(self.group.communicator), known, *codec.encode(obj))
 
+    @puts_back
     def recv(
         self,
         buf: Any = None,
@@ -65,6 +67,7 @@ class PointToPoint(CommBase):
         context = user_context(self.group.communicator)
         self.transport.send(rank, context, known, *codec.encode(buffer_specs.readable(buf, "Send").array))
 
+    @puts_back
     def Recv(
         self,
         buf: Any,

@@ -14,7 +14,7 @@ from .bodies import Received, join_buffers, split_buffers
 from .channels import Incoming, Outgoing
 from .envelope import Envelope, Tag
 from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
-from .interrupts import TransportLock
+from .interrupts import HANDED, TransportLock
 from .joining import RankSockets
 from .names import ENV_CHECK, ENV_LOCAL_SIZE, INLINE_BYTES, META_BYTES, PIECE_BYTES, WAITING_S
 from .peers import Peers, note
@@ -112,6 +112,8 @@ class SocketTransport(Transport):
         if incoming is not None and timeout_s is None:
             message = self._get(incoming, context, tag)
             if message is not None:
+                if HANDED.is_wanted:
+                    HANDED.message = message
                 return message
         try:
             with self._lock:
@@ -130,6 +132,8 @@ class SocketTransport(Transport):
             if message is not None:
                 self.put_back(message)
             raise
+        if HANDED.is_wanted:
+            HANDED.message = message
         return message
 
     def _put(self, channel: Outgoing, context: int, tag: Tag, form: int, meta: bytes, buffers: Buffers) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import random
 import runpy
 import signal
 import sys
@@ -15,7 +17,7 @@ from typing import Any
 import numpy as np
 from at_each_step import Interrupted
 
-from slurm_share.spmd import codec, world
+from slurm_share.spmd import COMM_WORLD, codec, world
 from slurm_share.spmd.envelope import RAW
 from slurm_share.spmd.errors import PeerEnded, SpmdError, UsageError
 from slurm_share.spmd.transport import USER
@@ -330,6 +332,76 @@ def interrupted(transport: Any, count: int) -> Any:
         got = codec.decode(message.envelope.form, message.envelope.meta, message.take())
         right += got[0] == number and got[1].size == number % 50_000
     return right, interrupts
+
+
+def interrupted_at_random(_transport: Any, interrupts: int, threads: int) -> Any:
+    """Rank 0 receives until a timer has interrupted so many of its receives; return what was wrong, and how much came.
+
+    Bodies of all sizes go through rings, sockets and segments. `threads`: other threads of rank 0 that receive too.
+    """
+    comm = COMM_WORLD
+    sizes = (0, 10, 3_000, 70_000, 1_500_000)
+    if comm.rank == 1:
+        number = 0
+        while not comm.iprobe(0, "enough"):
+            comm.send((number, np.full(sizes[number % 5], number % 251, np.uint8)), 0, "numbered")
+            number += 1
+            if number % 16 == 0:
+                comm.recv(None, 0, "more")
+        comm.send((None, None), 0, "numbered")
+        return None
+
+    class Interruption(Exception):
+        pass
+
+    receive, times, rng = type(comm).recv, 0, random.Random(1)
+    code = receive.__wrapped__.__code__
+
+    def handler(_number: int, frame: Any) -> None:
+        nonlocal times
+        while frame is not None:
+            if frame.f_code is code:
+                times += 1
+                raise Interruption
+            frame = frame.f_back
+        signal.setitimer(signal.ITIMER_REAL, 0.0003)  # not in a receive: the program's own steps are not at stake
+
+    def other(name: str) -> None:
+        with contextlib.suppress(SpmdError):
+            while comm.recv(None, 0, name) is not None:
+                pass
+
+    workers = [threading.Thread(target=other, args=(f"thread {number}",)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    signal.signal(signal.SIGALRM, handler)
+    expected, wrong, is_told = 0, [], False
+    while True:
+        if times >= interrupts and not is_told:
+            comm.send(None, 1, "enough")
+            is_told = True
+        signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0001, 0.003))
+        try:
+            got = comm.recv(None, 1, "numbered", timeout_s=20)
+        except Interruption:
+            continue
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        number, body = got
+        if number is None:
+            break
+        if number != expected or body.size != sizes[number % 5] or not (body == number % 251).all():
+            wrong.append((expected, number))
+        expected += 1
+        if expected % 16 == 0:
+            for worker in range(threads):
+                comm.send(expected, 0, f"thread {worker}")
+            comm.send(None, 1, "more")
+    for worker in range(threads):
+        comm.send(None, 0, f"thread {worker}")
+    for thread in workers:
+        thread.join()
+    return wrong, times, expected
 
 
 def interrupted_at_each_step(transport: Any, call: str, how: str, size: int) -> Any:

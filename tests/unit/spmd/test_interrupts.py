@@ -2,13 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from pathlib import Path
 from typing import Any
 
 import pytest
-from in_processes import run_ranks
+from in_processes import run_command, run_ranks
 
 from slurm_share.spmd import interrupts
+
+RECV = """
+import signal, sys
+import numpy as np
+from at_each_step import Interrupted
+from slurm_share.spmd import COMM_WORLD as comm
+
+class Interruption(Exception):
+    pass
+
+def handler(*_):
+    raise Interruption
+
+size, number, where = int(sys.argv[1]), 0, "the begin"
+signal.signal(signal.SIGUSR1, handler)
+while comm.rank == 1 and comm.recv(None, 0, "more"):
+    comm.send((number, np.full(size, number % 251, np.uint8)), 0, "numbered")
+    number += 1
+while comm.rank == 0 and where:
+    comm.send(True, 1, "more")
+    interrupted, got = Interrupted(number + 1, lambda: signal.raise_signal(signal.SIGUSR1)), None
+    try:
+        with interrupted:
+            got = comm.recv(None, 1, "numbered")
+    except Interruption:
+        pass
+    where = interrupted.where
+    if got is None:
+        got = comm.recv(None, 1, "numbered", timeout_s=20)
+    assert got[0] == number and got[1].size == size and (got[1] == number % 251).all(), where
+    number += 1
+if comm.rank == 0:
+    comm.send(False, 1, "more")
+    print(number)
+"""
 
 
 class Interruption(Exception):
@@ -36,6 +73,24 @@ def test_a_signal_at_any_step_of_a_call_loses_no_message(call: str, per_node: in
     wrong, steps = found
     assert wrong == []
     assert steps > 15
+
+
+@pytest.mark.parametrize(("per_node", "threads"), [(2, 0), (1, 0), (2, 2)])
+def test_two_hundred_interrupts_at_random_moments_lose_no_message(per_node: int, threads: int) -> None:
+    found, _none = run_ranks(2, "interrupted_at_random", 200, threads, per_node=per_node)
+    wrong, times, messages = found
+    assert wrong == []
+    assert times >= 200
+    assert messages > 50
+
+
+@pytest.mark.parametrize("size", [100, 1 << 21])
+def test_a_signal_at_any_step_of_recv_leaves_the_message_for_the_next(tmp_path: Path, size: int) -> None:
+    program = tmp_path / "prog.py"
+    program.write_text(RECV)
+    done = run_command("-n", 2, program, size, env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)})
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout.split()[-1]) > 30
 
 
 def test_a_handler_runs_when_the_lock_is_released(lock: interrupts.TransportLock) -> None:
