@@ -13,6 +13,7 @@ from .environment import *  # noqa: F403
 from .error_numbers import *  # noqa: F403
 from .errors import SpmdError as Exception
 from .left_out import of_module as _error_of
+from .matched import MESSAGE_NO_PROC, MESSAGE_NULL, Message
 from .named_types import *  # noqa: F403
 from .operations import (
     BAND,
@@ -32,6 +33,7 @@ from .operations import (
     SUM,
     Op,
 )
+from .requests import REQUEST_NULL, Prequest, Request
 from .status import Status
 
 __all__ = [
@@ -41,19 +43,25 @@ __all__ = [
     "COMM_WORLD",
     "IN_PLACE",
     "MAX",
+    "MESSAGE_NO_PROC",
+    "MESSAGE_NULL",
     "MIN",
     "ORDER_C",
     "ORDER_F",
     "ORDER_FORTRAN",
     "PROC_NULL",
     "PROD",
+    "REQUEST_NULL",
     "ROOT",
     "SUM",
     "UNDEFINED",
     "Comm",
     "Datatype",
     "Exception",
+    "Message",
     "Op",
+    "Prequest",
+    "Request",
     "Status",
 ]  # fmt: skip
 __all__ += ["BAND", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MAXLOC", "MINLOC", "NO_OP", "OP_NULL", "REPLACE"]

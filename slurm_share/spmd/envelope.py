@@ -10,6 +10,9 @@ NOTHING = object()
 RAW, ARRAY, PICKLE5 = 0, 1, 2
 """Forms of a body: bytes; an array with dtype and shape in the meta; pickle protocol 5, followed by its buffers."""
 
+SYNCHRONOUS = 0x20
+"""Added to the form of a message whose sender waits until a receive has got it."""
+
 
 class Envelope(NamedTuple):
     """Description of a message, without its body."""

@@ -28,7 +28,7 @@ import zlib
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .envelope import PICKLE5, Tag
+from .envelope import PICKLE5, SYNCHRONOUS, Tag
 from .errors import TransportError
 from .names import META_BYTES, TAG_BYTES
 
@@ -75,7 +75,7 @@ def unpack(data: bytes | bytearray | memoryview, at: int = 0) -> Frame:
     """Return the header at offset `at` of `data`. Raises TransportError if it is invalid."""
     kind, form, tag_bytes, meta_bytes, body_bytes, sequence, context, segment = HEADER.unpack_from(data, at)
     has_fd, kind = bool(kind & FD), kind & ~FD
-    if not HELLO <= kind <= WAKE or (form & ~CHECKED > PICKLE5 and kind != HELLO):
+    if not HELLO <= kind <= WAKE or (form & ~(CHECKED | SYNCHRONOUS) > PICKLE5 and kind != HELLO):
         raise TransportError(f"a frame of unknown kind {kind} or form {form}")
     if tag_bytes > TAG_BYTES + 1 or meta_bytes > META_BYTES or body_bytes > BODY_BYTES:
         raise TransportError(f"a frame with impossible lengths: tag {tag_bytes}, meta {meta_bytes}, body {body_bytes}")

@@ -15,17 +15,18 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from itertools import groupby
 from types import TracebackType
 from typing import Any
 
 from . import checks, frames, memory
 from .bodies import Received, new_bytes
-from .envelope import Envelope, Tag
+from .envelope import RAW, Envelope, Tag
 from .errors import NoRoom, PeerEnded, ReceiveTimeout, TransportError, UsageError
 from .names import ENV_PPYTHON_MPI, ENV_RENDEZVOUS, ENV_SEND_LIMIT, ENV_SIZE, ENV_TRANSPORT
 from .rules import trees
-from .transport import Buffers, NodePlace, Queues, Transport, Window
+from .transport import Buffers, NodePlace, Posted, Queues, Transport, Window, wanted_text
 
 LARGE = 1 << 30
 """Size from which on messages are sent in blocks, because MPI before version 4 counts in 32 bits."""
@@ -122,6 +123,7 @@ class MpiTransport(Transport):
                 raise self._peer_ended(dest)
             if dest == self.rank:
                 self._queues.put(_unpack(self.rank, memoryview(bytearray(data)))[1])
+                self._answer()
                 return
             self._wait_for_room(len(data))
             self._start_send(dest, data)
@@ -143,6 +145,30 @@ class MpiTransport(Transport):
                 whom = "any rank" if source is None else f"rank {source}"
                 raise ReceiveTimeout(f"rank {self.rank} has waited {timeout_s:g} s in {call} for {whom}, tag {tag!r}")
             wait.pause(self._moves())
+
+    def wait(self, posted: Sequence[Posted], call: str, timeout_s: float | None = None) -> None:
+        wait = _Wait(self._spin_s)
+        while not any(one.is_done for one in posted):
+            self.poll(posted)
+            if any(one.is_done for one in posted):
+                return
+            if timeout_s is not None and wait.waited_s() > timeout_s:
+                raise ReceiveTimeout(f"rank {self.rank} has waited {timeout_s:g} s in {call} for {wanted_text(posted)}")
+            wait.pause(self._moves())
+
+    def _note_ends(self, posted: Sequence[Posted]) -> None:
+        for one in posted:
+            try:
+                self._raise_if_nobody_sends(one.source)
+            except PeerEnded as error:
+                self._fail(one, error)
+
+    def _send_answer(self, dest: int, context: int, tag: Tag) -> None:
+        data = _pack(_DATA, context, tag, RAW, b"", ())
+        if dest == self.rank:
+            self._queues.put(_unpack(self.rank, memoryview(bytearray(data)))[1])
+        elif dest not in self._ended:
+            self._start_send(dest, data)
 
     def abort(self, code: int, why: str) -> None:
         """End every rank by MPI_Abort, which kills the other ranks: they raise nothing."""
@@ -226,6 +252,7 @@ class MpiTransport(Transport):
                 self._start_receive(found, self._status.Get_source())
             for source in list(self._coming):
                 self._finish_receives(source)
+            self._answer()
             while self._sent and self._sent[0][0].Test():
                 self._sent_bytes -= len(self._sent.popleft()[1])
         except self._mpi.Exception as error:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Sequence
 
 from . import threads
 from .bodies import Received, join_buffers
-from .envelope import Envelope, Tag
+from .envelope import RAW, Envelope, Tag
 from .errors import Deadlock, ReceiveTimeout, UsageError
-from .transport import Buffers, NodePlace, Queues, Transport, Window
+from .transport import Buffers, NodePlace, Posted, Queues, Transport, Window, wanted_text
 
 _CHECK_S = 0.5
 _NONE: tuple[int, object] = 0, ()
@@ -35,6 +36,7 @@ class SingleTransport(Transport):
         envelope = Envelope(0, context, tag, form, body.nbytes, meta)
         with self._changed:
             self._queues.put(Received(envelope, [body]))
+            self._answer()
             self._changed.notify_all()
 
     def receive(
@@ -57,6 +59,22 @@ class SingleTransport(Transport):
                 if until is None and not others[0] and others in (_NONE, before):
                     raise Deadlock(((0, f"in {call} for {what}, and there is no other rank"),))
                 self._changed.wait(min(left, _CHECK_S))
+
+    def wait(self, posted: Sequence[Posted], call: str, timeout_s: float | None = None) -> None:
+        """Wait until a posted receive is done. Raises Deadlock if no other thread could send its message."""
+        self._poll()
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        with self._changed:
+            while not any(one.is_done for one in posted):
+                left = _CHECK_S if until is None else until - time.monotonic()
+                if left <= 0:
+                    raise ReceiveTimeout(f"rank 0 has waited {timeout_s:g} s in {call} for {wanted_text(posted)}")
+                if until is None and threading.active_count() == 1:
+                    raise Deadlock(((0, f"in {call} for {wanted_text(posted)}, and there is no other rank"),))
+                self._changed.wait(min(left, _CHECK_S))
+
+    def _send_answer(self, dest: int, context: int, tag: Tag) -> None:
+        self._queues.put(Received(Envelope(dest, context, tag, RAW, 0), [memoryview(bytearray())]))
 
     def abort(self, code: int, why: str) -> None:
         """Do nothing: the caller exits, and there is no other rank."""

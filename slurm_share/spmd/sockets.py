@@ -6,13 +6,13 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from . import checks, frames, memory, wire
 from .bodies import Received, join_buffers, split_buffers
 from .channels import Incoming, Outgoing
-from .envelope import Envelope, Tag
+from .envelope import RAW, Envelope, Tag
 from .errors import Aborted, NoRoom, ReceiveTimeout, SpmdError, TransportError, UsageError
 from .interrupts import HANDED, TransportLock
 from .joining import RankSockets
@@ -21,7 +21,7 @@ from .peers import Peers, note
 from .rings import AWAKE, HEAD, RING_BODY_BYTES, RING_MESSAGES, TAIL
 from .rules.ends import Ends
 from .segments import Segment, SharedWindow
-from .transport import Buffers, Queues, Transport, Window
+from .transport import Buffers, Posted, Queues, Transport, Window, wanted_text
 from .waits import SOMETIMES_S, Wait, Waits
 
 if TYPE_CHECKING:
@@ -103,6 +103,8 @@ class SocketTransport(Transport):
             if self._peers.to_free:
                 self._peers.answer_free()
             self._waits.handle_sometimes()
+            if self._queues.to_answer:
+                self._answer()
 
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
@@ -225,6 +227,22 @@ class SocketTransport(Transport):
             channel.messages = 0
             self._peers.make_ring(channel)
 
+    def wait(self, posted: Sequence[Posted], call: str, timeout_s: float | None = None) -> None:
+        with self._lock:
+            self._check_open()
+            if self._peers.to_free:
+                self._peers.answer_free()
+            if any(one.is_done for one in posted):
+                return
+            first = posted[0]
+            source = first.source if all(one.source == first.source for one in posted) else None
+            tag = first.tag if all(one.tag == first.tag for one in posted) else None
+            wait = Wait(call, first.context, source, tag, time.monotonic(), timeout_s)
+            try:
+                self._wait_for_posted(wait, posted)
+            finally:
+                self._waits.finished(wait)
+
     def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
         """Return the first message of that source and tag without removing it; None: there is none yet.
 
@@ -302,6 +320,7 @@ class SocketTransport(Transport):
         self._sent_to_self += 1
         memory_of = segment.memory if segment is not None else None
         self._queues.put(Received(envelope, [body], memory_of))
+        self._answer()
         self._waits.wake_others()
 
     def _send_body(
@@ -350,6 +369,7 @@ class SocketTransport(Transport):
         try:
             while kept.bytes and kept.bytes + size > self._limit:
                 self._waits.pause(wait)
+                self._answer()
                 self._check_open()
                 self._check_receiver(channel.rank, context)
                 if channel.broken is not None:
@@ -392,12 +412,56 @@ class SocketTransport(Transport):
             in_time = self._waits.pause(wait)
             if not in_time:
                 self._waits.handle_now()
+            if self._queues.to_answer:
+                self._answer()
             message = self._queues.take(wait.source, wait.context, wait.tag)
             if message is not None:
                 return message
             if not in_time:
                 waited_s = time.monotonic() - wait.began
                 raise ReceiveTimeout(f"rank {self.rank} has waited {waited_s:.3g} s in {wait.call} for {wait.what}")
+
+    def _wait_for_posted(self, wait: Wait, posted: Sequence[Posted]) -> None:
+        while True:
+            if self._waits.is_closed:
+                raise UsageError(self._refusal)
+            self._note_ends(posted)
+            if any(one.is_done for one in posted):
+                return
+            in_time = self._waits.pause(wait)
+            if not in_time:
+                self._waits.handle_now()
+            self._answer()
+            if any(one.is_done for one in posted):
+                return
+            if not in_time:
+                waited_s = time.monotonic() - wait.began
+                raise ReceiveTimeout(
+                    f"rank {self.rank} has waited {waited_s:.3g} s in {wait.call} for {wanted_text(posted)}"
+                )
+
+    def _note_ends(self, posted: Sequence[Posted]) -> None:
+        if self._ends.quiet and not self._peers.gone:
+            return
+        for one in posted:
+            try:
+                self._raise_if_over(one.source, one.context)
+            except SpmdError as error:
+                if error is self._ends.fatal or error is self._ends.stuck:
+                    raise
+                if one.message is None:
+                    self._fail(one, error)
+
+    def _send_answer(self, dest: int, context: int, tag: Tag) -> None:
+        if dest == self.rank:
+            self._send_to_self(Envelope(dest, context, tag, RAW, 0), (), None)
+            return
+        if self._ends.has_ended(dest):
+            return
+        with contextlib.suppress(TransportError):  # its end will be reported
+            self._peers.to(dest).write(frames.DATA, form=RAW, tag=frames.tag_to_bytes(tag), context=context)
+            self.sent += 1
+            self._peers.keep_going()
 
     def _counts(self) -> tuple[int, int]:
         return self.sent, self._queues.taken - self._sent_to_self
@@ -453,6 +517,10 @@ class SocketTransport(Transport):
         except SpmdError as error:
             note(f"rank {self.rank}: {error}")
         untaken = self._report_untaken()
+        if self._queues.lost:
+            note(
+                f"rank {self.rank} has dropped requests of receives, and {self._queues.lost} messages to them are lost"
+            )
         if not failing:
             self._report_mismatch()
             self._peers.say(wire.Bye(untaken, *self._counts()))

@@ -8,14 +8,14 @@ has taken.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from .envelope import Envelope, Tag
-from .errors import CollectiveMismatch, NoRoom
+from .envelope import SYNCHRONOUS, Envelope, Tag
+from .errors import CollectiveMismatch, NoRoom, SpmdError
 
 if TYPE_CHECKING:
     from .bodies import Received  # which needs NumPy
@@ -69,9 +69,32 @@ class Window(Protocol):
         """Give the memory back. The caller knows that no rank uses it any more."""
 
 
+class Posted:
+    """A receive that was posted, and its message once one has come. `Queues` gives each message to the first one."""
+
+    __slots__ = ("context", "error", "is_dropped", "message", "owner", "source", "tag")
+
+    def __init__(self, owner: Transport, source: int | None, context: int, tag: Tag | None) -> None:
+        """`owner`: the transport of all ranks, which waits for the message."""
+        self.owner, self.source, self.context, self.tag = owner, source, context, tag
+        self.message: Received | None = None
+        """The message that the receive has got."""
+        self.error: SpmdError | None = None
+        """Why no message can come any more."""
+        self.is_dropped = False
+        """Whether the program has dropped the request, so that nobody will see the message."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether a wait for this receive is over."""
+        return self.message is not None or self.error is not None
+
+
 _NUMBER = (1 << 32) - 1
+_COLLECTIVE_PART = (1 << 33) - 1
 _ANY: Any = object()
 _FEW = 8
+_SHOWN = 8
 _Queue = OrderedDict[int, "Received"]
 
 
@@ -80,6 +103,8 @@ class _Context:
 
     def __init__(self) -> None:
         self.all: _Queue = OrderedDict()
+        self.posted: dict[Posted, None] = {}
+        """Receives that wait for a message, in the order of posting. No message in `all` matches one."""
         self._named: dict[tuple[Any, Any], _Queue] | None = None
         """None: few messages, for which a linear search is quicker."""
 
@@ -140,6 +165,10 @@ class Queues:
         """The highest finished context of each communicator, by all but its lowest 32 bits."""
         self._late: CollectiveMismatch | None = None
         self._is_late_told = False
+        self.lost = 0
+        """Number of messages that dropped receives have got."""
+        self.to_answer: deque[Envelope] = deque()
+        """Synchronous messages that posted receives have got, whose senders wait for an answer (`answer_of`)."""
         self.taken = 0
         """Number of messages that have arrived. Compared with the number sent, it shows whether one is in transit."""
 
@@ -151,7 +180,9 @@ class Queues:
         if is_collective(envelope.context) and envelope.context <= self._finished.get(envelope.context >> 32, 0):
             self._late = self._late or self._none_any_more(envelope)
             return
-        self._of(envelope.context).add(self.taken, message)
+        messages = self._of(envelope.context)
+        if not (messages.posted and self._give(messages, message)):
+            messages.add(self.taken, message)
 
     @property
     def late(self) -> CollectiveMismatch | None:
@@ -168,8 +199,44 @@ class Queues:
         self._is_late_told = True
 
     def put_back(self, message: Received) -> None:
-        """Put a message back in its place in the order of arrival."""
-        self._of(message.envelope.context).add(message.arrival, message)
+        """Put a message back in its place in the order of arrival, or give it to the first posted receive."""
+        messages = self._of(message.envelope.context)
+        if not (messages.posted and self._give(messages, message)):
+            messages.add(message.arrival, message)
+
+    def post(self, posted: Posted) -> None:
+        """Give a receive the first message that matches, or keep it for the first one that comes."""
+        message = self.take(posted.source, posted.context, posted.tag)
+        if message is None:
+            self._of(posted.context).posted[posted] = None
+        else:
+            self._match(posted, message)
+
+    def unpost(self, posted: Posted) -> None:
+        """End a receive that has no message."""
+        messages = self.by_context.get(posted.context)
+        if messages is not None:
+            messages.posted.pop(posted, None)
+            if not (messages.posted or messages.all):
+                del self.by_context[posted.context]
+
+    def _give(self, messages: _Context, message: Received) -> bool:
+        """Give a message to the first posted receive that matches; return whether there is one."""
+        for posted in messages.posted:
+            if _fits(message.envelope, posted.source, posted.tag):
+                del messages.posted[posted]
+                if not (messages.posted or messages.all):
+                    del self.by_context[posted.context]
+                self._match(posted, message)
+                return True
+        return False
+
+    def _match(self, posted: Posted, message: Received) -> None:
+        posted.message = message
+        self.lost += posted.is_dropped
+        if message.envelope.form & SYNCHRONOUS:
+            self.to_answer.append(message.envelope)
+            message.envelope = plain(message.envelope)
 
     def take(self, source: int | None, context: int, tag: Tag | None) -> Received | None:
         """Remove and return the first message that matches; None: there is none yet.
@@ -183,7 +250,7 @@ class Queues:
         found = messages.first(source, tag)
         if found is None:
             return None
-        if len(messages.all) == 1:
+        if len(messages.all) == 1 and not messages.posted:
             del self.by_context[context]
         else:
             messages.remove(found[0])
@@ -229,6 +296,41 @@ class Queues:
             if other is not None:
                 raise CollectiveMismatch(context & _NUMBER, self._rank, str(tag), other.source, str(other.tag))
         return messages
+
+
+def wanted_text(posted: Sequence[Posted]) -> str:
+    """Return the sources and tags of posted receives as text for messages."""
+    shown = [
+        f"({'any' if one.source is None else one.source}, {'any' if one.tag is None else repr(one.tag)})"
+        for one in posted[:_SHOWN]
+    ]
+    more = f" or one of {len(posted) - _SHOWN} more" if len(posted) > _SHOWN else ""
+    return " or ".join(shown) + more
+
+
+def synchronous(form: int, meta: bytes, number: int) -> tuple[int, bytes]:
+    """Return form and meta of a message whose sender waits for an answer; `number` tells its answers apart."""
+    return form | SYNCHRONOUS, meta + number.to_bytes(8, "little")
+
+
+def plain(envelope: Envelope) -> Envelope:
+    """Return the description of a synchronous message as that of a plain one."""
+    return envelope._replace(form=envelope.form & ~SYNCHRONOUS, meta=envelope.meta[:-8])
+
+
+def answer_of(envelope: Envelope) -> tuple[int, int, int]:
+    """Return receiver, context and tag of the answer to a synchronous message."""
+    return envelope.source, answer_context(envelope.context), int.from_bytes(envelope.meta[-8:], "little")
+
+
+def answer_context(context: int) -> int:
+    """Return the context of the answers to synchronous messages of a context."""
+    return context | 1
+
+
+def is_answer(context: int) -> bool:
+    """Return whether a context is that of answers to synchronous messages."""
+    return context & _COLLECTIVE_PART == 1
 
 
 def _insert(queue: _Queue, number: int, message: Received) -> None:
@@ -300,6 +402,57 @@ class Transport(ABC):
         """Put a received message, whose body was not taken, back in its place in the order of arrival."""
         with self._lock:
             self._queues.put_back(message)
+
+    def post(self, source: int | None, context: int, tag: Tag | None) -> Posted:
+        """Post a receive: it gets the first message that matches, before any later receive or probe."""
+        posted = Posted(self, source, context, tag)
+        with self._lock:
+            self._poll()
+            self._queues.post(posted)
+            self._answer()
+        return posted
+
+    def unpost(self, posted: Posted) -> bool:
+        """End a posted receive; return False if it has a message already."""
+        with self._lock:
+            if posted.message is None:
+                self._queues.unpost(posted)
+            return posted.message is None
+
+    def poll(self, posted: Sequence[Posted]) -> None:
+        """Receive what has arrived, without waiting, and note errors of posted receives that can get no message."""
+        with self._lock:
+            self._poll()
+            self._answer()
+            self._note_ends([one for one in posted if not one.is_done])
+
+    @abstractmethod
+    def wait(self, posted: Sequence[Posted], call: str, timeout_s: float | None = None) -> None:
+        """Wait until at least one of the posted receives is done: it has its message, or its error.
+
+        Its error is RunEnded if no rank is left that could send the message. Raises what ends the whole run, and
+        ReceiveTimeout after `timeout_s` seconds; then all receives stay posted.
+        """
+
+    def undivided(self) -> AbstractContextManager[Any]:
+        """Return a context in which no signal handler runs and no other thread sends or receives. Keep it short."""
+        return self._lock
+
+    def _note_ends(self, posted: Sequence[Posted]) -> None:  # noqa: B027 - a single rank has no peers
+        """Set the errors of posted receives that can get no message, with the lock held."""
+
+    def _fail(self, posted: Posted, error: SpmdError) -> None:
+        self._queues.unpost(posted)
+        posted.error = error
+
+    def _answer(self) -> None:
+        """Answer the senders of synchronous messages that posted receives have got, with the lock held."""
+        while self._queues.to_answer:
+            self._send_answer(*answer_of(self._queues.to_answer.popleft()))
+
+    @abstractmethod
+    def _send_answer(self, dest: int, context: int, tag: Tag) -> None:
+        """Send an empty message with the lock held, without waiting. A receiver that has ended gets none."""
 
     def probe(self, source: int | None, context: int, tag: Tag | None) -> Envelope | None:
         """Return the first message of that source and tag without removing it or waiting; None: there is none yet."""

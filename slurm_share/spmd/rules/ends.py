@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from signal import Signals
 
 from .. import errors
-from ..transport import NodePlace, is_collective
+from ..transport import NodePlace, is_answer, is_collective
 from ..wire import (
     CallMismatch,
     NodeLoss,
@@ -51,9 +51,11 @@ def is_good(ended: RankEnded) -> bool:
 
 def wait_text(waiting: RankWaiting) -> str:
     """Return the text that continues "rank 5 waits "."""
-    if waiting.context:
+    if is_collective(waiting.context):
         whom = "" if waiting.source is None else f" for rank {waiting.source}"
         text = f"in {waiting.tag} (collective call {waiting.context & _NUMBER}){whom}"
+    elif is_answer(waiting.context):
+        text = f"in {waiting.call} until rank {waiting.source} receives its synchronous message"
     else:
         source = "any rank" if waiting.source is None else str(waiting.source)
         tag = "any tag" if waiting.tag is None else repr(waiting.tag)
@@ -65,7 +67,7 @@ def judge(waits: Mapping[int, RankWaiting]) -> RanksStuck | CallMismatch:
     """Return the message to deadlocked ranks: Mismatch if collective calls of one number differ, else Stuck."""
     first: dict[int, tuple[int, str]] = {}
     for rank, wait in sorted(waits.items()):
-        if wait.context:
+        if is_collective(wait.context):
             here = first.setdefault(wait.context, (rank, str(wait.tag)))
             if here[1] != str(wait.tag):
                 return CallMismatch(wait.context & _NUMBER, here, (rank, str(wait.tag)))

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from slurm_share.spmd import wire
 from slurm_share.spmd.bodies import Received
 from slurm_share.spmd.comm import Comm
-from slurm_share.spmd.envelope import Envelope, Tag
+from slurm_share.spmd.envelope import RAW, Envelope, Tag
 from slurm_share.spmd.errors import CollectiveMismatch, Deadlock, PeerEnded, ReceiveTimeout, SpmdError
 from slurm_share.spmd.rules import ends
-from slurm_share.spmd.transport import Buffers, NodePlace, Queues, Transport
+from slurm_share.spmd.transport import Buffers, NodePlace, Posted, Queues, Transport, answer_of, wanted_text
 
 PATIENCE_S = 60.0
 """A test that waits for longer has failed."""
@@ -44,16 +44,34 @@ class Shared:
     sent: list[Envelope] = field(default_factory=list)
     waits: dict[int, wire.RankWaiting] = field(default_factory=dict)
     """The waits without an end, by rank."""
+    posted: dict[int, Sequence[Posted]] = field(default_factory=dict)
+    """The receives for which a rank waits, in the place of `waits`' source and tag."""
     done: set[int] = field(default_factory=set)
     """Ranks that have ended."""
+
+    def deliver(self, dest: int, message: Received) -> None:
+        """Put a message into a rank's queues, and answer those that posted receives get. The lock is held."""
+        queues = self.queues[dest]
+        queues.put(message)
+        while queues.to_answer:
+            self.answer(dest, *answer_of(queues.to_answer.popleft()))
+        self.changed.notify_all()
+
+    def answer(self, source: int, dest: int, context: int, tag: Tag) -> None:
+        """Send an empty message. The lock is held."""
+        self.deliver(dest, Received(Envelope(source, context, tag, RAW, 0), [memoryview(bytearray())]))
 
     def look_for_deadlock(self) -> None:
         """Set `ended` if every rank waits and no message is there for any. The lock is held."""
         if self.ended is not None or not self.waits or len(self.waits) + len(self.done) < len(self.queues):
             return
         try:
-            if any(self.queues[rank].find(one.source, one.context, one.tag) for rank, one in self.waits.items()):
-                return
+            for rank, one in self.waits.items():
+                if rank in self.posted:
+                    if any(posted.is_done for posted in self.posted[rank]):
+                        return
+                elif self.queues[rank].find(one.source, one.context, one.tag):
+                    return
         except CollectiveMismatch:
             return  # the rank of that queue raises it
         told = ends.judge(self.waits)
@@ -82,9 +100,8 @@ class ThreadTransport(Transport):
         envelope = Envelope(self.rank, context, tag, form, len(body), meta)
         memory = None if window is None else window.memory
         with self.shared.changed:
-            self.shared.queues[dest].put(Received(envelope, [memoryview(body)], memory))
             self.shared.sent.append(envelope)
-            self.shared.changed.notify_all()
+            self.shared.deliver(dest, Received(envelope, [memoryview(body)], memory))
 
     def receive(
         self, source: int | None, context: int, tag: Tag | None, call: str, timeout_s: float | None = None
@@ -113,6 +130,29 @@ class ThreadTransport(Transport):
                 return found[0]
             assert self.shared.ended is not None
             raise self.shared.ended
+
+    def wait(self, posted: Sequence[Posted], call: str, timeout_s: float | None = None) -> None:
+        def is_over() -> bool:
+            return any(one.is_done for one in posted) or self.shared.ended is not None
+
+        with self.shared.changed:
+            try:
+                if timeout_s is None and not is_over():
+                    one = posted[0]
+                    waiting = wire.RankWaiting(call, one.context, one.source, one.tag, 0.0, 0, 0)
+                    self.shared.waits[self.rank], self.shared.posted[self.rank] = waiting, posted
+                    self.shared.look_for_deadlock()
+                there = self.shared.changed.wait_for(is_over, PATIENCE_S if timeout_s is None else timeout_s)
+            finally:
+                self.shared.waits.pop(self.rank, None)
+                self.shared.posted.pop(self.rank, None)
+            if not there:
+                raise ReceiveTimeout(f"rank {self.rank} waits in {call} for {wanted_text(posted)}")
+            if self.shared.ended is not None and not any(one.is_done for one in posted):
+                raise self.shared.ended
+
+    def _send_answer(self, dest: int, context: int, tag: Tag) -> None:
+        self.shared.answer(self.rank, dest, context, tag)
 
     def _poll(self) -> None:
         pass
