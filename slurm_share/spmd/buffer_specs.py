@@ -59,7 +59,7 @@ class Elements:
 
 def flatten(array: Flat) -> Flat:
     """Return the elements of a contiguous array in the order of memory."""
-    return array.reshape(-1, order="A")
+    return array if array.ndim == 1 else array.reshape(-1, order="A")
 
 
 def raw_bytes(elements: Flat) -> memoryview:
@@ -234,6 +234,10 @@ def typed_blocks(given: Any, call: str, size: int, *, to_fill: bool) -> Blocks:
 
 
 def _elements(given: Any, call: str, blocks: int, *, writable: bool) -> Elements:
+    if type(given) is np.ndarray and not given.dtype.hasobject:  # most buffers, without the checks below
+        flags = given.flags
+        if flags.c_contiguous and (flags.writeable or not writable):
+            return Elements(given)
     if not isinstance(given, (list, tuple)):
         return Elements(writable_array(given, call) if writable else readable_array(given, call))
     buffer, count, start, kind = _simple(given, call)

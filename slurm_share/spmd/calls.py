@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import struct
 from dataclasses import dataclass
+from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
@@ -273,6 +274,7 @@ def tag_of_name(name: str) -> str:
     return name.encode()[: TAG_BYTES - 24].decode(errors="ignore") + "... " + digest
 
 
+@lru_cache(maxsize=256)
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return a unique name of a dtype: "float64", or a digest of the fields of a structured one."""
     if dtype.names is None and dtype.subdtype is None:
