@@ -208,7 +208,7 @@ def mount(node: Node, by: str, places: list[str]) -> None:
     until(lambda: "holding" in node.run("cat", "/tmp/out").stdout, "her mounts", node.log)
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 @pytest.mark.parametrize("by", ["root", "alice"])
 def test_what_a_user_mounts_on_his_files_keeps_nothing_of_anybodys(cluster: Cluster, node: Node, by: str) -> None:
     """On her pipe folder, on the lock beside it and on a slot, and in a namespace of her own: all goes with her job,

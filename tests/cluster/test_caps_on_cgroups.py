@@ -39,9 +39,9 @@ def made(can_make_clusters: None) -> Iterator[Cluster]:
         yield cluster
 
 
-@pytest.fixture(scope="module", params=["dmem", "misc"])
+@pytest.fixture(scope="module", params=["dmem", pytest.param("misc", marks=pytest.mark.weekly)])
 def either(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
-    """A cluster for each back end of the driver."""
+    """A cluster for each back end of the driver; one test has both for every change."""
     how = request.param
     with cluster_of(f"caps-{how}", CURRENT, cgroup_v2=True, nodes=1, driver=615, memory_limits=how) as cluster:
         yield cluster
@@ -133,6 +133,7 @@ def test_a_task_cannot_ask_for_another_limit_or_another_cgroup(made: Cluster) ->
     )
 
 
+@pytest.mark.parametrize("either", ["dmem", "misc"], indirect=True)
 def test_each_slot_of_a_run_has_a_cgroup_and_a_task_above_its_cap_fails_alone(either: Cluster) -> None:
     script(either, "parts.sh", PARTS)
     job, folder = run_of(either, "~/parts.sh '[1,4]' --share-gpu=mem=8G -g 1 --ntasks 6", "parts")

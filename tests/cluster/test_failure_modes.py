@@ -1132,7 +1132,7 @@ def test_a_prolog_mounts_the_users_folder_where_nobody_did_and_over_nothing(node
     assert node.run("grep", "-c", USER, "/proc/mounts").stdout == before
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_what_killed_hooks_left_goes_with_the_next_hook(node: Node) -> None:
     """A ledger that was being written, and the folder of a user whose daemon never came to be."""
     node.run("bash", "-c", f"touch {STATE}/.ledger.4242; mkdir -p -m711 {USER}/mps/{BOB}")

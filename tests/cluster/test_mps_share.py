@@ -93,7 +93,7 @@ def test_a_share_that_wants_no_mps_starts_none(cluster: Cluster, node: Node, sha
     assert "MPS daemon" not in node.log()
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_task_that_takes_more_than_its_cap_ends_alone(cluster: Cluster, node: Node) -> None:
     """Slot 1 asks for 30 GiB of its 19: CUDA's out-of-memory for it, its siblings finish, the job says so."""
     script = """srun bash -c '[ $SLURM_SHARE_SLOT = 1 ] && size=30G || size=1G

@@ -663,7 +663,7 @@ AS_ROOT = "import os, time; os.setresuid(0, 0, 0); time.sleep(600)"
 
 @pytest.mark.usefixtures("cleared")
 @WITH_ONE_GPU
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_a_process_that_calls_itself_slurmstepd_is_no_job(cluster: Cluster, shared: Shared) -> None:
     """By name, title and real uid: neither a live job of bob's nor one of hers. A set-uid program that takes root's
     real uid, as sudo does, stands for those of sites."""

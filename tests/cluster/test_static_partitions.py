@@ -58,7 +58,7 @@ def tasks(output: str) -> dict[int, tuple[str, str, str]]:
     return {int(slot): (partition, sms, mps) for slot, partition, sms, mps in found}
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 @pytest.mark.parametrize("release", [595, 610])
 def test_each_task_has_a_partition_of_its_own(cluster: Cluster, node: Node, driver: Driver, release: int) -> None:
     """A user's own CUDA_MPS_SM_PARTITION is replaced, and named."""

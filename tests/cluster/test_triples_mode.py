@@ -272,7 +272,7 @@ def test_48_lenets_without_caps_die_as_in_the_paper_and_with_retries_all_are_don
     assert "tried again" in made.log()
 
 
-@pytest.mark.on_v2
+@pytest.mark.weekly_on_v2
 def test_the_kernel_kills_for_memory(cluster: Cluster) -> None:
     """The rank that the kernel killed is told from one that failed, and tried again when there is room."""
     text = """#!/bin/bash

@@ -66,7 +66,7 @@ class Job:
         )
 
     def close(self) -> None:
-        self._guard.communicate(timeout=10)
+        self._guard.communicate(timeout=300)
 
     def keep(self) -> int:
         """Start the keeper as slurmstepd does; return the exit code of the program that it starts."""

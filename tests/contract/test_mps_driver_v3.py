@@ -135,8 +135,8 @@ def test_a_client_that_does_not_leave_takes_a_bounded_time(
     monkeypatch.setattr(control_v3, "_front_end", hangs)
     monkeypatch.setattr(control_v3, "TERMINATE_S", 0.2)
     began = time.monotonic()
-    stopped = actuator.stop(place, soon(20))
-    assert time.monotonic() - began < 6  # half of the time for stopping is 10 s
+    stopped = actuator.stop(place, soon(600))
+    assert time.monotonic() - began < 200  # half of the time for stopping is 300 s
     assert stopped.left == ()
     assert child.wait(60) != 0
 

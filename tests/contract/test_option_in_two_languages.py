@@ -63,7 +63,7 @@ class InC:
         assert self.process.stdout is not None
         self.process.stdin.close()
         self.process.stdout.close()
-        assert self.process.wait(10) == 0, "a sanitizer spoke, or the program ended on its own"
+        assert self.process.wait(300) == 0, "a sanitizer spoke, or the program ended on its own"
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from slurm_share.share import hook
 
 CHECKOUT = Path(__file__).parents[2]
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: only root has a helper")
-PATIENCE_S = 30.0
+PATIENCE_S = 300.0
 PYTHON = 42
 """What the hook in Python ends with here."""
 

@@ -699,12 +699,12 @@ def test_an_epilog_that_was_killed_is_taken_up_by_the_next_hook(node, monkeypatc
 def test_a_hook_that_goes_on_for_another_clears_up_after_both_users(node):
     node.set(clean_up=("shm", "tmp"))
     node.prolog(1, uid=ALICE, share="4", SLURM_JOB_EXCLUSIVE="NODE")
-    with state.exclusive(node.paths, Deadline.after(5)):
+    with state.exclusive(node.paths, Deadline.after(300)):
         ledger = node.ledger()
         killed = reconcile.begin_leaving(ledger, ledger.jobs, replace(hook.myself(), start_ticks=1))
         hers = killed.leaving
     node.prolog(2, uid=BOB, share="4", gpus="1", now=2000.0, SLURM_JOB_EXCLUSIVE="NODE")
-    with state.exclusive(node.paths, Deadline.after(5)):
+    with state.exclusive(node.paths, Deadline.after(300)):
         state.write_ledger(node.paths, replace(node.ledger(), leaving=hers), node.settings)
     for folder in (node.paths.shm, node.paths.tmp):
         node.put(folder, ALICE, "hers/a", "file")

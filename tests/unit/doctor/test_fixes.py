@@ -51,7 +51,7 @@ def test_the_epilog_is_run_as_slurmd_would(tmp_path):
     program = tmp_path / "epilog"
     program.write_text(f'#!/bin/sh\nenv > {tmp_path}/env\n[ "$SLURM_JOB_ID" = 4711 ] || {{ echo why >&2; exit 1; }}\n')
     program.chmod(0o755)
-    fixes.run_epilog(str(program), Fix("epilog", "", 4711, 99999, 2, "gpu"), "n1", timeout_s=30)
+    fixes.run_epilog(str(program), Fix("epilog", "", 4711, 99999, 2, "gpu"), "n1", timeout_s=300)
     said = dict(line.split("=", 1) for line in (tmp_path / "env").read_text().splitlines())
     assert {key: said[key] for key in said if key.startswith("SLURM")} == {
         "SLURM_JOB_ID": "4711", "SLURM_JOB_UID": "99999", "SLURM_JOB_GID": "99999", "SLURMD_NODENAME": "n1",
@@ -59,7 +59,7 @@ def test_the_epilog_is_run_as_slurmd_would(tmp_path):
     }  # fmt: skip
     assert "HOME" not in said
     with pytest.raises(CommandError, match="why"):
-        fixes.run_epilog(str(program), Fix("epilog", "", 1), "n1", timeout_s=30)
+        fixes.run_epilog(str(program), Fix("epilog", "", 1), "n1", timeout_s=300)
 
 
 def test_a_link_that_is_gone_is_called_gone(tmp_path):

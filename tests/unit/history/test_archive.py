@@ -25,7 +25,7 @@ def sample(user="alice", node="n1", time=T):
 
 
 def append(folder, *samples):
-    return archive.append(folder, samples, "", Deadline.after(20))
+    return archive.append(folder, samples, "", Deadline.after(300))
 
 
 def read(folder):
@@ -91,7 +91,7 @@ def test_a_full_disk_leaves_the_file_as_it_was(tmp_path, monkeypatch):
 
 
 def _add(folder, node):
-    archive.append(folder, [sample(node=node), sample(node="all")], "", Deadline.after(20))
+    archive.append(folder, [sample(node=node), sample(node="all")], "", Deadline.after(300))
 
 
 def test_archivers_at_the_same_time_lose_nothing_and_write_nothing_twice(tmp_path):

@@ -128,11 +128,11 @@ class RunningAgent:
 
     def start(self) -> None:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(300)
 
     def stop(self) -> None:
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(300)
         assert not self._thread.is_alive()
 
 

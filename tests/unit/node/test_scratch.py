@@ -14,7 +14,7 @@ ALICE, BOB = 2998, 2999
 
 
 def owned(folder, uid):
-    found = scratch.read_owned(str(folder), uid, Deadline.after(30))
+    found = scratch.read_owned(str(folder), uid, Deadline.after(300))
     assert found.is_whole
     return found.names
 
@@ -66,5 +66,5 @@ def test_a_folder_full_of_names_is_looked_at_as_far_as_bound_and_deadline_go(tmp
         (tmp_path / str(number)).touch()
     monkeypatch.setattr(scan.Scan.__init__, "__defaults__", (30 if what == "MOST" else scan.MOST,))
     monkeypatch.setattr(scratch, "MOST_OWNED", 20 if what == "MOST_OWNED" else scratch.MOST_OWNED)
-    found = scratch.read_owned(str(tmp_path), os.getuid(), Deadline.after(0 if what == "deadline" else 30))
+    found = scratch.read_owned(str(tmp_path), os.getuid(), Deadline.after(0 if what == "deadline" else 300))
     assert (len(found.names), found.is_whole) == (seen, False)

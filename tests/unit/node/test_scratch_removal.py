@@ -25,7 +25,7 @@ def nothing_aside():
 
 
 def soon():
-    return Deadline.after(30)
+    return Deadline.after(300)
 
 
 def put_aside(folder, names, uid, deadline=None):
@@ -205,9 +205,9 @@ from slurm_share.core.process import Deadline
 from slurm_share.node import scratch
 folder = Path(sys.argv[1])
 aside = scratch.new_aside(str(folder))
-for word in scratch.set_aside(str(folder), sys.argv[2:], 2998, aside, Deadline.after(30)).problems:
+for word in scratch.set_aside(str(folder), sys.argv[2:], 2998, aside, Deadline.after(300)).problems:
     print(word)
-print(scratch.remove([aside], Deadline.after(30)))
+print(scratch.remove([aside], Deadline.after(300)))
 print(*sorted(str(place.relative_to(folder)) for place in folder.rglob("*")))
 """
 
@@ -251,5 +251,5 @@ def test_a_folder_of_another_users_under_that_name_stays(tmp_path):
     aside.mkdir()
     (aside / "x").touch()
     os.chown(aside, 2999, 2999)
-    assert scratch.remove([str(aside)], Deadline.after(10)) is None
+    assert scratch.remove([str(aside)], Deadline.after(300)) is None
     assert (aside / "x").exists()

@@ -41,7 +41,7 @@ def decide(folder: Path, text: str | None, job: JobContext = JOB) -> JobContext 
     if text is not None:
         file.write_text(text)
     environ = {"SLURM_CONF": str(file), "SLURM_JOB_GPUS": ",".join(job.granted)}
-    return admission.with_all_gpus(job, environ, GPUS, Deadline.after(9))
+    return admission.with_all_gpus(job, environ, GPUS, Deadline.after(300))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_nothing_is_asked_where_slurmd_has_named_all(
     tmp_path: Path, asked: list[int], text: str, job: JobContext
 ) -> None:
     assert decide(tmp_path, text, job) is job
-    assert admission.with_all_gpus(job, {}, GPUS, Deadline.after(9)) is job
+    assert admission.with_all_gpus(job, {}, GPUS, Deadline.after(300)) is job
     assert asked == []
 
 

@@ -101,7 +101,7 @@ def test_a_program_and_a_file_that_is_too_long_are_not_read(tmp_path):
 def test_a_prolog_refuses_a_share_whose_variables_the_task_prolog_replaces(tmp_path):
     environ = {"SLURM_CONF": str(write(tmp_path))}
     job = JobContext(job_id=7, uid=1000, gid=1000, node="n1", granted=("0",), share=ShareRequest(per_gpu=2))
-    found = admission.read_grant(job, environ, Paths(), Settings(), Deadline.after(5))
+    found = admission.read_grant(job, environ, Paths(), Settings(), Deadline.after(300))
     assert isinstance(found, Refusal)
     assert f"TaskProlog in slurm.conf is {tmp_path}/tp, which sets {GPU} in every task" in found.sentence
     assert "an administrator must" in found.sentence

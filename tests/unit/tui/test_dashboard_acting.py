@@ -48,7 +48,7 @@ class Recorded(JobActions):
         self.waits.set()
 
     def ask_cancel(self, targets: Sequence[JobPlace], survey: Survey) -> PlannedAction:
-        self.waits.wait(30)
+        self.waits.wait(300)
         if self.fails:
             raise CommandError(("squeue",), 1, self.fails)
         self.done.append(("asked", tuple(target.job for target in targets)))

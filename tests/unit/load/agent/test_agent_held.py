@@ -50,7 +50,7 @@ class Slurm:
         """Return the GPUs of each job after a sample, with every question before it answered."""
         for thread in threading.enumerate():
             if thread.name == "background call":
-                thread.join(10)
+                thread.join(300)
         seen = self.held.filled(node(*jobs), {one.job_id: one for one in ledger})
         return [one.granted for one in seen.jobs]
 

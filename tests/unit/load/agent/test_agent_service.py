@@ -82,7 +82,7 @@ def test_a_sample_that_fails_ends_nothing(tmp_path, capfd):
     sampler.fail = fail
     with running(tmp_path, http=False, sampler=sampler) as agent:
         until(lambda: sampler.samples > 12)
-        assert ask(agent.settings.agent_socket, 5.0).node == "n1"
+        assert ask(agent.settings.agent_socket, 120.0).node == "n1"
     said = capfd.readouterr().err
     assert said.count("the NVIDIA driver does not answer (nvmlInit: GPU is lost)") == 1
     assert "no sample: KeyError('a fault of ours') (test_agent_service.py:" in said
@@ -93,7 +93,7 @@ def test_a_driver_that_hangs_keeps_nobody_from_an_answer(tmp_path, monkeypatch, 
     monkeypatch.setattr(service, "_CHECK_S", 0.05)
     monkeypatch.setattr(service, "_END_S", 0.2)
     sampler, go = FakeSampler(), threading.Event()
-    sampler.fail = lambda: sampler.samples > 2 and go.wait(20) and None
+    sampler.fail = lambda: sampler.samples > 2 and go.wait(300) and None
     with running(tmp_path, http=False, sampler=sampler) as agent:
         until(lambda: sampler.samples > 2)
         until(lambda: ask(agent.settings.agent_socket, 5.0, True).problems)
@@ -149,7 +149,7 @@ def test_there_is_one_agent_on_a_node(tmp_path):
         with pytest.raises(StateError, match="another agent runs on this node"):
             asyncio.run(again)
         until(lambda: agent.sampler.samples > 1)  # the second begins when the first has been handed over
-        assert ask(agent.settings.agent_socket, 5.0).node == "n1"
+        assert ask(agent.settings.agent_socket, 120.0).node == "n1"
 
 
 def test_a_socket_that_a_killed_agent_left_is_taken_over(tmp_path):
@@ -158,7 +158,7 @@ def test_a_socket_that_a_killed_agent_left_is_taken_over(tmp_path):
         left.bind(str(tmp_path / "run/socket"))
     with running(tmp_path, http=False) as agent:
         until(lambda: agent.sampler.samples > 1)  # the second begins when the first has been handed over
-        assert ask(agent.settings.agent_socket, 5.0).node == "n1"
+        assert ask(agent.settings.agent_socket, 120.0).node == "n1"
     assert not (tmp_path / "run/socket").exists()
 
 

@@ -48,7 +48,7 @@ def until_answered(agent, everybody=False):
 
 def raw(agent):
     link = socket.socket(socket.AF_UNIX)
-    link.settimeout(10)
+    link.settimeout(300)
     link.connect(agent.settings.agent_socket)
     return link
 
@@ -141,7 +141,7 @@ def test_a_user_database_that_hangs_holds_up_its_own_caller_alone(tmp_path, monk
 
     def identify(uid, group):
         if uid == BOB:
-            let_go.wait(20)
+            let_go.wait(300)
         return real(uid, group)
 
     monkeypatch.setattr(socket_server.callers, "identify", identify)
@@ -198,9 +198,9 @@ def test_whatever_else_answers_there_is_a_sentence(tmp_path, answer, why):
 
 def test_before_the_first_sample_it_says_so(tmp_path):
     sampler, go = FakeSampler(), threading.Event()
-    sampler.fail = lambda: go.wait(20) and None
+    sampler.fail = lambda: go.wait(300) and None
     with running(tmp_path, http=False, sampler=sampler) as agent:
         with pytest.raises(StateError, match="no sample yet"):
-            ask(agent.settings.agent_socket, 5.0)
+            ask(agent.settings.agent_socket, 120.0)
         go.set()
         assert until_answered(agent).node == "n1"
