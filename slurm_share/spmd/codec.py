@@ -5,7 +5,7 @@ The `meta` of an ARRAY body holds dtype, order and shape; that of a PICKLE5 body
 An array is pickled only if its dtype contains Python objects. Fortran order is kept. An array that is not contiguous is
 copied. A subclass of ndarray is pickled, so that the receiver gets the same class.
 
-An array with `__cuda_array_interface__` (CuPy, Numba, PyTorch on a GPU) goes through host memory, and the receiver gets
+An array in GPU memory (CuPy, Numba, PyTorch, JAX: `gpu_copies`) goes through host memory, and the receiver gets
 a NumPy array, because the transport does not know on which GPU it is wanted. Call `cupy.asarray` there.
 """
 
@@ -134,6 +134,17 @@ def _dtype_of(data: bytes) -> np.dtype[Any]:
 
 
 def _is_on_gpu(value: Any) -> bool:
+    """Return whether a value is an array in GPU memory. Most are not, and cost two look-ups."""
+    if isinstance(value, np.ndarray | np.generic):
+        return False
+    if not hasattr(type(value), "__dlpack_device__") and not _has_cuda_interface(value):
+        return False
+    from . import gpu_copies
+
+    return gpu_copies.is_on_gpu(value)
+
+
+def _has_cuda_interface(value: Any) -> bool:
     try:
         return hasattr(value, "__cuda_array_interface__")
     except RuntimeError:  # PyTorch, for a GPU tensor that requires a gradient
@@ -141,14 +152,6 @@ def _is_on_gpu(value: Any) -> bool:
 
 
 def _to_host(value: Any) -> _Array:
-    """Return a NumPy copy of an array on a GPU, made by its own library."""
-    for name in ("get", "copy_to_host"):  # CuPy; Numba
-        method = getattr(value, name, None)
-        if callable(method):
-            return np.asarray(method())
-    detached = value.detach() if hasattr(value, "detach") else value
-    if hasattr(detached, "cpu"):  # PyTorch
-        return np.asarray(detached.cpu().numpy())
-    raise TypeError(
-        f"{type(value).__name__} is in GPU memory and has no get(), copy_to_host() or cpu(): copy it to the host first"
-    )
+    from . import gpu_copies
+
+    return gpu_copies.to_host(value)

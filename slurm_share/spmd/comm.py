@@ -11,6 +11,7 @@ from . import world
 from .collective_calls import CollectiveCalls
 from .constants import ANY_SOURCE as ANY_SOURCE
 from .constants import ANY_TAG as ANY_TAG
+from .gpus import GpuCalls
 from .left_out import LeftOutCalls
 from .point_to_point import PointToPoint
 from .reductions import MAX as MAX
@@ -21,7 +22,7 @@ from .reductions import Op as Op
 from .status import Status as Status
 
 
-class Comm(PointToPoint, CollectiveCalls, LeftOutCalls):
+class Comm(PointToPoint, CollectiveCalls, GpuCalls, LeftOutCalls):
     """Communicator of all ranks of a run."""
 
     def __repr__(self) -> str:

@@ -22,7 +22,11 @@ def is_on_gpu(value: Any) -> bool:
 
 def to_host(value: Any) -> Any:
     """Return the value, or a NumPy copy of it if it is in GPU memory."""
-    return value.get() if is_on_gpu(value) else value
+    if not is_on_gpu(value):
+        return value
+    from . import gpu_copies
+
+    return gpu_copies.to_host(value)
 
 
 def to_memory_of(model: Any, value: Any) -> Any:
