@@ -22,6 +22,8 @@ from .envelope import ARRAY, Envelope
 from .errors import MessageMismatch, NotContiguous, UsageError
 
 Flat = NDArray[Any]
+_DLPACK_HOST = 1
+"""DLPack's number for host memory."""
 _TYPES = (Datatype, str, np.dtype, type)
 
 
@@ -107,7 +109,7 @@ def readable_array(given: Any, call: str) -> Flat:
         if given is None:
             raise UsageError(f"{call} needs an array or another buffer, not None")
         try:
-            given = np.asarray(memoryview(given))
+            given = np.from_dlpack(given) if _is_in_host_memory(given) else np.asarray(memoryview(given))
         except TypeError:
             raise UsageError(
                 f"{call} needs an array or another buffer, or a list of a buffer and its type such as "
@@ -122,6 +124,12 @@ def readable_array(given: Any, call: str) -> Flat:
             "give numpy.ascontiguousarray(array), or receive into a contiguous array and copy it"
         )
     return array
+
+
+def _is_in_host_memory(given: Any) -> bool:
+    """Return whether a value is an array of another library in host memory, such as a tensor of PyTorch."""
+    device = getattr(given, "__dlpack_device__", None)
+    return device is not None and device()[0] == _DLPACK_HOST
 
 
 def writable_array(given: Any, call: str) -> Flat:

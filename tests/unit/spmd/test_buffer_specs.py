@@ -229,3 +229,21 @@ def test_a_broadcast_between_memory_orders_is_refused() -> None:
 
     with pytest.raises(CollectiveMismatch, match="6 x float64 in Fortran order"):
         program()
+
+
+class Tensor:
+    """An array of another library in host memory, as PyTorch's tensors are."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+
+def test_an_array_of_another_library_in_host_memory_is_a_buffer() -> None:
+    array = np.arange(6.0)
+    assert np.shares_memory(readable([Tensor(array), MPI.DOUBLE], "Send").array, array)
