@@ -6,12 +6,30 @@ It only collects names; each is described where it is made.
 from __future__ import annotations
 
 from . import environment, error_numbers, named_types
-from .comm import COMM_WORLD, Comm
-from .constants import ANY_SOURCE, ANY_TAG, COMM_TYPE_SHARED, IN_PLACE, PROC_NULL, ROOT, UNDEFINED
+from .comm import COMM_NULL, COMM_SELF, COMM_WORLD, Comm
+from .comm import Comm as Intracomm
+from .constants import (
+    ANY_SOURCE,
+    ANY_TAG,
+    CART,
+    COMM_TYPE_SHARED,
+    CONGRUENT,
+    DIST_GRAPH,
+    GRAPH,
+    IDENT,
+    IN_PLACE,
+    PROC_NULL,
+    ROOT,
+    SIMILAR,
+    UNDEFINED,
+    UNEQUAL,
+)
 from .datatypes import ORDER_C, ORDER_F, ORDER_FORTRAN, Datatype
 from .environment import *  # noqa: F403
 from .error_numbers import *  # noqa: F403
 from .errors import SpmdError as Exception
+from .groups import GROUP_EMPTY, GROUP_NULL
+from .groups import RankGroup as Group
 from .left_out import of_module as _error_of
 from .matched import MESSAGE_NO_PROC, MESSAGE_NULL, Message
 from .named_types import *  # noqa: F403
@@ -39,8 +57,17 @@ from .status import Status
 __all__ = [
     "ANY_SOURCE",
     "ANY_TAG",
+    "CART",
+    "COMM_NULL",
+    "COMM_SELF",
     "COMM_TYPE_SHARED",
     "COMM_WORLD",
+    "CONGRUENT",
+    "DIST_GRAPH",
+    "GRAPH",
+    "GROUP_EMPTY",
+    "GROUP_NULL",
+    "IDENT",
     "IN_PLACE",
     "MAX",
     "MESSAGE_NO_PROC",
@@ -53,11 +80,15 @@ __all__ = [
     "PROD",
     "REQUEST_NULL",
     "ROOT",
+    "SIMILAR",
     "SUM",
     "UNDEFINED",
+    "UNEQUAL",
     "Comm",
     "Datatype",
     "Exception",
+    "Group",
+    "Intracomm",
     "Message",
     "Op",
     "Prequest",
@@ -71,4 +102,8 @@ __all__ += [name for name, one in vars(named_types).items() if isinstance(one, D
 
 
 def __getattr__(name: str) -> object:
+    if name in ("Cartcomm", "Compute_dims"):  # which few programs need
+        from . import topologies
+
+        return getattr(topologies, name)
     raise _error_of(name)

@@ -19,6 +19,7 @@ from . import collectives
 from .comm import Comm
 from .errors import CollectiveMismatch, UsageError
 from .rules.maps import Map
+from .transport import name_of
 
 _SHOWN = 300
 """Limit of characters of the description in an error."""
@@ -54,7 +55,9 @@ def agree(comm: Comm, call: str, arrays: Sequence[Distributed], *maps: Map, extr
     expected, first = answers[0][0]
     for rank, ((digest, text), _, _) in enumerate(answers):
         if digest != expected:
-            raise CollectiveMismatch(comm.group.number, 0, first, rank, text)
+            members, communicator = comm.transport.members, comm.group.communicator
+            where = name_of(communicator, members) if communicator else ""
+            raise CollectiveMismatch(comm.group.number, members[0], first, members[rank], text, where)
     agreed: list[Any] = [common_dtype(answer[1][place] for answer in answers) for place in range(len(arrays))]
     return [*agreed, [answer[2] for answer in answers]]
 

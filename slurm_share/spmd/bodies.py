@@ -30,6 +30,8 @@ class Received:
         """Number in the order of arrival at this rank; `transport.Queues` sets it."""
         self.window = window
         """The sender's window, if the message had one: shared memory that both read and write as they agreed."""
+        self.member: int | None = None
+        """Rank in the run that sent it; None: that is the envelope's source, not a rank of some ranks' communicator."""
         self._checksum = checksum
         self._parts: list[memoryview | SegmentBody] | None = parts
         self._taken: memoryview | None = None
@@ -66,6 +68,13 @@ class Received:
         """Make the body whole again after a call that took it and did not give it to the program."""
         if self._parts is None and self._taken is not None:
             self._parts = [memoryview(bytearray(self._taken))]
+
+    def of_run(self) -> Received:
+        """Return the message with its rank in the run as source. The body is in the result only."""
+        source = self.envelope.source if self.member is None else self.member
+        made = Received(self.envelope._replace(source=source), self._untaken(), self.window, self._checksum)
+        made.arrival, self._parts = self.arrival, None
+        return made
 
     def _check(self, body: memoryview) -> None:
         if self._checksum is not None and frames.checksum([body]) != self._checksum:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from types import TracebackType
@@ -26,6 +27,7 @@ from . import codec
 from .bodies import Received
 from .envelope import RAW
 from .errors import NoRoom, RunEnded
+from .groups import RankGroup
 from .names import SEGMENT_IDLE, SEGMENT_MIN, TAG_BYTES
 from .rules import trees
 from .transport import Buffers, Transport, Window, collective_context
@@ -42,12 +44,11 @@ _HEADER = struct.Struct("<IBB")
 _NUMBER = struct.Struct("<I")
 
 
-class Group:
-    """The ranks of a communicator, from the view of one of them."""
+class Group(RankGroup):
+    """The ranks of a communicator, from the view of one of them, and the state of its collective calls."""
 
-    def __init__(self, transport: Transport, communicator: int = 0) -> None:
-        """`communicator`: its number; 0: that of all ranks."""
-        self.transport, self.communicator = transport, communicator
+    def __init__(self, transport: Transport) -> None:
+        self.transport, self.communicator = transport, transport.communicator
         self.rank, self.size, self.nodes = transport.rank, transport.size, transport.nodes
         self.node = trees.node_of(self.nodes, self.rank)
         self.node_ranks = self.nodes[self.node].ranks
@@ -62,6 +63,14 @@ class Group:
         """Windows that `redistribute` has lent, each with the call and its readers, until they have finished it."""
         self._inside: dict[int, trees.Branch] = {}
         self._between: dict[int, trees.Branch] = {}
+
+    @property
+    def members(self) -> Sequence[int]:
+        return self.transport.members
+
+    @property
+    def _own(self) -> int:
+        return self.transport.run.rank
 
     def call(self, name: str) -> CollectiveCall:
         """Begin the next collective call. `name`: the call and the arguments that must agree, such as "bcast(root=0)".

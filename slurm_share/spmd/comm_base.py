@@ -17,14 +17,15 @@ from .transport import Transport, user_context
 class CommBase:
     """Ranks, nodes and state of a communicator, which its calls use."""
 
-    def __init__(self, transport: Transport | Callable[[], Transport]) -> None:
+    def __init__(self, transport: Transport | Callable[[], Transport | Group]) -> None:
         """`transport`: a callable is called at the first use, so that an import makes no connection."""
         self._made = transport
 
     @cached_property
     def group(self) -> Group:
-        """State of the collective calls of all ranks."""
-        return Group(self._made() if callable(self._made) else self._made)
+        """The ranks, and the state of their collective calls."""
+        made = self._made() if callable(self._made) else self._made
+        return made if isinstance(made, Group) else Group(made)
 
     @cached_property
     def _straight(self) -> Any:
@@ -37,12 +38,12 @@ class CommBase:
 
     @property
     def rank(self) -> int:
-        """Number of this process in the run, from 0."""
+        """Number of this process in the communicator, from 0; in COMM_WORLD that in the run."""
         return self.group.rank
 
     @property
     def size(self) -> int:
-        """Number of ranks in the run."""
+        """Number of ranks in the communicator."""
         return self.group.size
 
     @property
@@ -53,17 +54,22 @@ class CommBase:
     @property
     def nodes(self) -> tuple[str, ...]:
         """Names of all nodes, in the order of their ranks."""
-        return tuple(place.name for place in self.group.nodes)
+        return tuple(dict.fromkeys(place.name for place in self.group.nodes))
 
     @property
     def node_rank(self) -> int:
         """Number of this rank on its node, from 0."""
-        return self.group.rank - self.group.node_ranks[0]
+        return self._node_ranks.index(self.group.rank)
 
     @property
     def node_size(self) -> int:
         """Number of ranks on this rank's node."""
-        return len(self.group.node_ranks)
+        return len(self._node_ranks)
+
+    @property
+    def _node_ranks(self) -> list[int]:
+        # Ranks of a node that are not consecutive are several of the group's nodes, with one name.
+        return [rank for place in self.group.nodes if place.name == self.node for rank in place.ranks]
 
     def Get_rank(self) -> int:
         """Return `rank`; mpi4py's name."""
@@ -76,7 +82,8 @@ class CommBase:
     def _rank(self, rank: Any, call: str) -> int:
         number = whole(rank)
         if number is None or not 0 <= number < self.size:
-            raise UsageError(f"{call}: there is no rank {rank!r}; the run has ranks 0 to {self.size - 1}")
+            what = "this communicator" if self.group.communicator else "the run"
+            raise UsageError(f"{call}: there is no rank {rank!r}; {what} has ranks 0 to {self.size - 1}")
         return number
 
     def _wanted(self, source: Any, tag: Any) -> tuple[int | None, int, Tag | None]:

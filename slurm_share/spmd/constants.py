@@ -24,3 +24,7 @@ class InPlace(int):
 
 IN_PLACE = InPlace(-1)
 """As a send buffer: the data are in the receive buffer."""
+IDENT, CONGRUENT, SIMILAR, UNEQUAL = 0, 1, 2, 3
+"""Results of `Compare`: the same; the same ranks in the same order; the same ranks in another order; other ranks."""
+GRAPH, CART, DIST_GRAPH = 1, 2, 3
+"""Kinds of topology; only CART exists here."""

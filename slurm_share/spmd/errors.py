@@ -25,7 +25,7 @@ Errors keep their fields; `__str__` makes the message. Standard library only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .error_numbers import ERR_ARG, ERR_NO_MEM, ERR_OTHER, ERR_TRUNCATE
 
@@ -101,15 +101,20 @@ class MessageMismatch(UsageError):
 class CollectiveMismatch(UsageError):
     """Ranks that make different collective calls, or the same call with different arguments."""
 
-    def __init__(self, number: int, rank: int, here: str, peer: int, there: str) -> None:
-        """`number`: the collective calls of a rank, counted from 1; `here`: this rank's call; `there`: the peer's."""
-        super().__init__(number, rank, here, peer, there)
+    def __init__(self, number: int, rank: int, here: str, peer: int, there: str, where: str = "") -> None:
+        """`number`: the collective calls of a rank, counted from 1; `here`: this rank's call; `there`: the peer's.
+
+        `where`: the communicator with its ranks (`transport.name_of`); empty: that of all ranks.
+        """
+        super().__init__(number, rank, here, peer, there, where)
         self.number, self.rank, self.here, self.peer, self.there = number, rank, here, peer, there
+        self.where = where
 
     def __str__(self) -> str:
+        of, who = (f" of {self.where}", "its ranks") if self.where else ("", "all ranks")
         return (
-            f"collective call {self.number}: rank {self.rank} is in {self.here}, rank {self.peer} in {self.there}; "
-            "all ranks must make the same collective calls in the same order"
+            f"collective call {self.number}{of}: rank {self.rank} is in {self.here}, rank {self.peer} in {self.there}; "
+            f"{who} must make the same collective calls in the same order"
         )
 
 
@@ -124,13 +129,25 @@ class RunEnded(SpmdError):
 class PeerEnded(RunEnded):
     """End of a rank for which another one waits."""
 
-    def __init__(self, rank: int, node: str, code: int | None, signal: int | None, why: str) -> None:
-        """`why` is a clause such as "was killed (out of host memory)" or "has ended and sends nothing more"."""
-        super().__init__(rank, node, code, signal, why)
+    def __init__(self, rank: int, node: str, code: int | None, signal: int | None, why: str, member: str = "") -> None:
+        """`why` is a clause such as "was killed (out of host memory)" or "has ended and sends nothing more".
+
+        `member`: the rank's place in the communicator of some ranks whose call raises this, such as "rank 1 of this
+        communicator"; empty in a call among all ranks.
+        """
+        super().__init__(rank, node, code, signal, why, member)
         self.rank, self.node, self.code, self.signal, self.why = rank, node, code, signal, why
+        self.member = member
+
+    def seen_from(self, places: Mapping[int, int]) -> PeerEnded:
+        """Return the error for a communicator of some ranks. `places`: the number in it of each rank of the run."""
+        place = places.get(self.rank)
+        member = "not in this communicator" if place is None else f"rank {place} of this communicator"
+        return type(self)(self.rank, self.node, self.code, self.signal, self.why, member)
 
     def __str__(self) -> str:
-        return f"rank {self.rank} on {self.node} {self.why}"
+        of = f" of the run ({self.member})" if self.member else ""
+        return f"rank {self.rank}{of} on {self.node} {self.why}"
 
 
 class NodeLost(RunEnded):

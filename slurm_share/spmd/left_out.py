@@ -11,7 +11,7 @@ _FILES = "use save and load of a Dmat, or one file for each rank"
 _SPAWNING = "start as many ranks as the program needs, or submit another run with llsub"
 _BETWEEN = "use Split, or one communicator of all ranks"
 _REQUESTS = "use the call without a request; every send is buffered, so isend and irecv can overlap it with work"
-_NEIGHBOURS = "use Isend and Irecv with a list of neighbours"
+_NEIGHBOURS = "use Create_cart, which has the neighbours of a grid, or Isend and Irecv with a list of ranks"
 _HANDLERS = "errors are Python exceptions: catch MPI.Exception, and remove this call"
 _HINTS = "there are no hints: pass MPI.INFO_NULL or leave the argument out"
 _ATTRIBUTES = "keep the value in a variable of the program"
@@ -45,7 +45,7 @@ PREFIXES = {
 """Beginnings of further names of the module."""
 
 COMM = {
-    **dict.fromkeys(("Spawn", "Spawn_multiple", "Accept", "Connect", "Join", "Get_parent"), _SPAWNING),
+    **dict.fromkeys(("Spawn", "Spawn_multiple", "Accept", "Connect", "Join"), _SPAWNING),
     **dict.fromkeys(("Create_intercomm", "Merge", "Get_remote_group", "Get_remote_size"), _BETWEEN),
     **dict.fromkeys(
         (
@@ -69,7 +69,7 @@ COMM = {
         _NEIGHBOURS,
     ),
     **dict.fromkeys(("Set_errhandler", "Get_errhandler", "Call_errhandler"), _HANDLERS),
-    **dict.fromkeys(("Get_info", "Set_info", "Dup_with_info"), _HINTS),
+    **dict.fromkeys(("Get_info", "Set_info"), _HINTS),
     **dict.fromkeys(("Get_attr", "Set_attr", "Delete_attr", "Create_keyval", "Free_keyval"), _ATTRIBUTES),
 }  # fmt: skip
 """Names of communicators, and what to use instead."""

@@ -26,7 +26,7 @@ from .envelope import RAW, Envelope, Tag
 from .errors import NoRoom, PeerEnded, ReceiveTimeout, TransportError, UsageError
 from .names import ENV_PPYTHON_MPI, ENV_RENDEZVOUS, ENV_SEND_LIMIT, ENV_SIZE, ENV_TRANSPORT
 from .rules import trees
-from .transport import Buffers, NodePlace, Posted, Queues, Transport, Window, wanted_text
+from .transport import Buffers, NodePlace, Posted, Queues, Transport, Window, communicator_of, wanted_text
 
 LARGE = 1 << 30
 """Size from which on messages are sent in blocks, because MPI before version 4 counts in 32 bits."""
@@ -138,7 +138,7 @@ class MpiTransport(Transport):
                 self._poll()
                 message = self._queues.take(source, context, tag)
                 if message is None:
-                    self._raise_if_nobody_sends(source)
+                    self._raise_if_nobody_sends(source, context)
             if message is not None:
                 return message
             if timeout_s is not None and wait.waited_s() > timeout_s:
@@ -159,7 +159,7 @@ class MpiTransport(Transport):
     def _note_ends(self, posted: Sequence[Posted]) -> None:
         for one in posted:
             try:
-                self._raise_if_nobody_sends(one.source)
+                self._raise_if_nobody_sends(one.source, one.context)
             except PeerEnded as error:
                 self._fail(one, error)
 
@@ -210,11 +210,13 @@ class MpiTransport(Transport):
         node = self.nodes[trees.node_of(self.nodes, rank)]
         return PeerEnded(rank, node.name, None, None, "has ended and sends nothing more")
 
-    def _raise_if_nobody_sends(self, source: int | None) -> None:
+    def _raise_if_nobody_sends(self, source: int | None, context: int) -> None:
         if source in self._ended:
             raise self._peer_ended(source)
-        if source is None and self._ended and len(self._ended) == self.size - 1:
-            raise self._peer_ended(max(self._ended))
+        if source is None and self._ended:
+            others = set(self._queues.members.get(communicator_of(context), range(self.size))) - {self.rank}
+            if others and others <= self._ended:
+                raise self._peer_ended(max(others))
 
     def _wait_for_room(self, size: int) -> None:
         if size > self._limit:

@@ -405,7 +405,7 @@ def _matched(posted: Posted, status: Status | None) -> Message:
         raise posted.error
     assert posted.message is not None
     if status is not None:
-        status.take(posted.message.envelope)
+        status.take(posted.envelope)
     return Message.of(posted)
 
 

@@ -116,7 +116,7 @@ class Receive(Operation):
         if self._is_cancelled or self.posted is None or self.posted.message is None:
             status.clear(cancelled=self._is_cancelled)
         else:
-            status.take(self.posted.message.envelope)
+            status.take(self.posted.envelope)
 
     def cancel(self) -> None:
         if self.posted is not None and not self.posted.is_done and self.posted.owner.unpost(self.posted):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
@@ -73,10 +74,17 @@ class Segment:
 class SharedWindow:
     """Segment that this rank shares with others of its node."""
 
-    def __init__(self, segment: Segment, give_back: Callable[[Segment], None]) -> None:
+    def __init__(
+        self, segment: Segment, give_back: Callable[[Segment], None], leave: Callable[[Segment], None]
+    ) -> None:
+        """`leave` gets the segment of a window that ends without a release; peers may still read it."""
         self.segment: Segment | None = segment
         self.memory = segment.memory
-        self._give_back = give_back
+        self._give_back, self._leave = give_back, leave
+
+    def __del__(self) -> None:
+        if self.segment is not None:
+            self._leave(self.segment)
 
     def release(self) -> None:
         """Give the segment back. The caller knows that no rank uses it any more."""
@@ -93,6 +101,8 @@ class Pool:
         self._all: dict[int, Segment] = {}
         self._free: dict[int, list[Segment]] = {}
         """By size; the last one was used most recently, so its pages are in the cache."""
+        self.unused: deque[Segment] = deque()
+        """Segments of windows that ended without a release, such as those of a communicator of some ranks."""
         self.dropped: list[Segment] = []
         """Closed segments for which DROP must still be sent."""
 
@@ -129,6 +139,13 @@ class Pool:
     def window(self, size: int) -> Segment:
         """Return a segment for a window, outside the limits for messages. Raises NoRoom."""
         return self.take(size) or self._make(class_of(size))
+
+    def drop_unused(self) -> None:
+        """Close the segments of windows that ended without a release. Peers keep what they still read."""
+        while self.unused:
+            segment = self.unused.popleft()
+            if segment.number in self._all:
+                self._drop(segment)
 
     def freed(self, number: int) -> None:
         """Free a segment that a peer has copied. Raises TransportError if the segment is not in use."""

@@ -21,7 +21,7 @@ from .peers import Peers, note
 from .rings import AWAKE, HEAD, RING_BODY_BYTES, RING_MESSAGES, TAIL
 from .rules.ends import Ends
 from .segments import Segment, SharedWindow
-from .transport import Buffers, Posted, Queues, Transport, Window, wanted_text
+from .transport import Buffers, Posted, Queues, Transport, Window, communicator_of, wanted_text
 from .waits import SOMETIMES_S, Wait, Waits
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class SocketTransport(Transport):
     def __init__(self, joined: RankSockets, environ: Mapping[str, str]) -> None:
         self.rank, self.size, self.nodes = joined.rank, joined.welcome.size, joined.welcome.nodes
         self._lock = TransportLock()
-        self._ends = Ends(self.rank, self.nodes)
         self._queues = Queues(self.rank)
+        self._ends = Ends(self.rank, self.nodes, self._queues.members)
         self._peers = Peers(joined, self._lock, self._ends, self._queues.put)
         self._refusal = "messages cannot be sent or received any more: the transport is closed"
         self.sent = 0
@@ -58,7 +58,8 @@ class SocketTransport(Transport):
         local = int(environ.get(ENV_LOCAL_SIZE, "1"))
         self._limit = checks.send_limit_bytes(environ) or memory.total_bytes() // 4 // max(local, 1)
         may_spin = len(os.sched_getaffinity(0)) >= local
-        self._waits = Waits(self._lock, self._ends, self._peers, self._counts, may_spin=may_spin)
+        where = self._queues.where
+        self._waits = Waits(self._lock, self._ends, self._peers, self._counts, where, may_spin=may_spin)
         self._checks = environ.get(ENV_CHECK) == "1"
         self._has_rings = not self._checks and self._limit >= RING_BODY_BYTES
 
@@ -274,9 +275,11 @@ class SocketTransport(Transport):
     def window(self, size: int) -> SharedWindow:
         with self._lock:
             self._check_open()
+            if not self._peers.kept.bytes:  # no frame that passes one waits to be sent
+                self._peers.pool.drop_unused()
             segment = self._peers.pool.window(size)
             self._peers.tell_dropped()
-            return SharedWindow(segment, self._release)
+            return SharedWindow(segment, self._release, self._peers.pool.unused.append)
 
     def _release(self, segment: Segment) -> None:
         """Take back the segment of a window."""
@@ -478,7 +481,8 @@ class SocketTransport(Transport):
             taken = self._queues.taken
             self._peers.read_all_from(source)
             # Data of a rank with an orderly end may still arrive, as over TCP.
-            sources = range(self.size) if source is None else (source,)
+            members = self._queues.members.get(communicator_of(context), range(self.size))
+            sources = members if source is None else (source,)
             if self._queues.taken != taken or any(
                 self._ends.is_orderly(one) and self._peers.is_open_from(one) for one in sources
             ):
@@ -543,7 +547,8 @@ class SocketTransport(Transport):
         late = self._queues.late
         if late is not None:
             note(f"rank {self.rank}: {late}")
-            self._peers.say(wire.CallMismatch(late.number, (late.rank, late.here), (late.peer, late.there)))
+            here, there = (late.rank, late.here), (late.peer, late.there)
+            self._peers.say(wire.CallMismatch(late.number, here, there, late.where))
 
     def _empty_backlogs(self, wait: Wait) -> None:
         """Wait until the backlogs are empty or the receivers have ended."""

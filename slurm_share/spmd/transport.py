@@ -7,6 +7,7 @@ has taken.
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .envelope import SYNCHRONOUS, Envelope, Tag
-from .errors import CollectiveMismatch, NoRoom, SpmdError
+from .errors import CollectiveMismatch, NoRoom, PeerEnded, SpmdError
 
 if TYPE_CHECKING:
     from .bodies import Received  # which needs NumPy
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 Buffers = Sequence[memoryview]
 USER = 0
 """Context of users' messages between all ranks."""
+CREATION, ONE_RANK = 1, 2
+"""Numbers of communicators: of the messages by which some ranks agree on a new one, and of each rank alone."""
 
 
 def user_context(communicator: int) -> int:
@@ -39,6 +42,28 @@ def collective_context(communicator: int, number: int) -> int:
 def is_collective(context: int) -> bool:
     """Return whether a context is that of a collective call."""
     return bool(context & 1 << 32)
+
+
+def communicator_of(context: int) -> int:
+    """Return the number of a context's communicator."""
+    return context >> 33
+
+
+def name_of(communicator: int, ranks: Sequence[int]) -> str:
+    """Return a communicator with its ranks as text for messages: "communicator 4 (ranks 0-2,5 of the run)".
+
+    Communicators of equal number have no common rank, so their texts differ.
+    """
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1][1:] = [rank]
+        else:
+            runs.append([rank])
+    shown = ",".join("-".join(map(str, run)) for run in runs[:_RUNS_NAMED])
+    shown = f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
+    more = f",... ({len(ranks)} ranks)" if len(runs) > _RUNS_NAMED else ""
+    return f"communicator {communicator} ({shown}{more} of the run)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +97,7 @@ class Window(Protocol):
 class Posted:
     """A receive that was posted, and its message once one has come. `Queues` gives each message to the first one."""
 
-    __slots__ = ("context", "error", "is_dropped", "message", "owner", "source", "tag")
+    __slots__ = ("context", "error", "is_dropped", "message", "owner", "places", "source", "tag")
 
     def __init__(self, owner: Transport, source: int | None, context: int, tag: Tag | None) -> None:
         """`owner`: the transport of all ranks, which waits for the message."""
@@ -83,6 +108,15 @@ class Posted:
         """Why no message can come any more."""
         self.is_dropped = False
         """Whether the program has dropped the request, so that nobody will see the message."""
+        self.places: dict[int, int] | None = None
+        """For a communicator of some ranks, the number of each rank of the run in it."""
+
+    @property
+    def envelope(self) -> Envelope:
+        """The description of the message, with the sender's rank in the communicator."""
+        assert self.message is not None
+        found = self.message.envelope
+        return found if self.places is None else found._replace(source=self.places[found.source])
 
     @property
     def is_done(self) -> bool:
@@ -92,6 +126,9 @@ class Posted:
 
 _NUMBER = (1 << 32) - 1
 _COLLECTIVE_PART = (1 << 33) - 1
+_CREATED_FROM = 3
+"""The lowest number of a communicator that a program makes."""
+_RUNS_NAMED = 6
 _ANY: Any = object()
 _FEW = 8
 _SHOWN = 8
@@ -171,6 +208,31 @@ class Queues:
         """Synchronous messages that posted receives have got, whose senders wait for an answer (`answer_of`)."""
         self.taken = 0
         """Number of messages that have arrived. Compared with the number sent, it shows whether one is in transit."""
+        self.members: dict[int, tuple[int, ...]] = {}
+        """The ranks of each communicator of some ranks, by its number."""
+        self.unused: deque[int] = deque()
+        """Communicators that are not used any more. Their last references can end in any thread, at any moment, so
+        `open` forgets them later."""
+        self._made = itertools.count()
+
+    def new_number(self, size: int) -> int:
+        """Return a number for a communicator that no rank has used. `size`: number of ranks of the run."""
+        return _CREATED_FROM + next(self._made) * size + self._rank
+
+    def open(self, communicator: int, members: tuple[int, ...]) -> None:
+        """Note the ranks of a communicator, and forget those that are not used any more."""
+        while self.unused:
+            number = self.unused.popleft()
+            self.members.pop(number, None)
+            self.by_context.pop(user_context(number), None)
+            self.by_context.pop(answer_context(user_context(number)), None)
+            self._finished.pop(collective_context(number, 0) >> 32, None)
+        self.members[communicator] = members
+
+    def where(self, context: int) -> str:
+        """Return the communicator of a context with its ranks as text; empty: that of all ranks."""
+        members = self.members.get(communicator_of(context))
+        return name_of(communicator_of(context), members) if members is not None else ""
 
     def put(self, message: Received) -> None:
         """Add a message that has arrived."""
@@ -262,9 +324,9 @@ class Queues:
         found = messages.first(source, tag) if messages is not None else None
         return found[1].envelope if found is not None else None
 
-    def waiting(self) -> Iterator[Envelope]:
-        """Return the users' messages in the order of arrival."""
-        messages = self.by_context.get(USER)
+    def waiting(self, context: int = USER) -> Iterator[Envelope]:
+        """Return the messages of users in the order of arrival."""
+        messages = self.by_context.get(context)
         return (message.envelope for message in (messages.all.values() if messages else ()))
 
     def finish(self, context: int) -> None:
@@ -276,9 +338,8 @@ class Queues:
 
     def _none_any_more(self, envelope: Envelope) -> CollectiveMismatch:
         """Return the error about a message of a collective call in which this rank is not, and will not be."""
-        return CollectiveMismatch(
-            envelope.context & _NUMBER, self._rank, "no such call any more", envelope.source, str(envelope.tag)
-        )
+        number, tag, where = envelope.context & _NUMBER, str(envelope.tag), self.where(envelope.context)
+        return CollectiveMismatch(number, self._rank, "no such call any more", envelope.source, tag, where)
 
     def _of(self, context: int) -> _Context:
         found = self.by_context.get(context)
@@ -294,7 +355,8 @@ class Queues:
         if messages is not None and is_collective(context):
             other = messages.with_another_tag(tag)
             if other is not None:
-                raise CollectiveMismatch(context & _NUMBER, self._rank, str(tag), other.source, str(other.tag))
+                number, where = context & _NUMBER, self.where(context)
+                raise CollectiveMismatch(number, self._rank, str(tag), other.source, str(other.tag), where)
         return messages
 
 
@@ -368,6 +430,8 @@ class Transport(ABC):
     size: int
     nodes: tuple[NodePlace, ...]
     has_windows: bool
+    communicator = 0
+    """Number of the communicator whose ranks these are; 0: all ranks of the run."""
     _lock: AbstractContextManager[Any]
     _queues: Queues
 
@@ -443,6 +507,8 @@ class Transport(ABC):
 
     def _fail(self, posted: Posted, error: SpmdError) -> None:
         self._queues.unpost(posted)
+        if posted.places is not None and isinstance(error, PeerEnded):
+            error = error.seen_from(posted.places)
         posted.error = error
 
     def _answer(self) -> None:
@@ -460,11 +526,34 @@ class Transport(ABC):
             self._poll()
             return self._queues.find(source, context, tag)
 
-    def waiting(self) -> tuple[Envelope, ...]:
+    def waiting(self, context: int = USER) -> tuple[Envelope, ...]:
         """Return all users' messages that have not been received, in the order of arrival. Does not wait."""
         with self._lock:
             self._poll()
-            return tuple(self._queues.waiting())
+            return tuple(self._queues.waiting(context))
+
+    @property
+    def run(self) -> Transport:
+        """The transport of all ranks of the run."""
+        return self
+
+    @property
+    def members(self) -> Sequence[int]:
+        """The rank in the run of each rank."""
+        return range(self.size)
+
+    def new_number(self) -> int:
+        """Return a number for a communicator that no rank of the run has used; `members` of it learn it from here."""
+        return self._queues.new_number(self.size)
+
+    def open(self, communicator: int, members: tuple[int, ...]) -> None:
+        """Note the ranks of the run that form a communicator. This rank is one of them."""
+        with self._lock:
+            self._queues.open(communicator, members)
+
+    def forget(self, communicator: int) -> None:
+        """Note that this rank uses a communicator no more. Any thread may call it at any moment, with the lock too."""
+        self._queues.unused.append(communicator)
 
     def finish(self, context: int) -> None:
         """Finish a collective call. Raises CollectiveMismatch if a message of it is left."""

@@ -66,13 +66,22 @@ class Waits:
     """The waits of all calls of a transport, and the handling of events. The caller holds the transport's lock."""
 
     def __init__(
-        self, lock: TransportLock, ends: Ends, peers: Peers, counts: Callable[[], tuple[int, int]], *, may_spin: bool
+        self,
+        lock: TransportLock,
+        ends: Ends,
+        peers: Peers,
+        counts: Callable[[], tuple[int, int]],
+        where: Callable[[int], str],
+        *,
+        may_spin: bool,
     ) -> None:
-        """`counts` returns the numbers of messages sent to and received from other ranks.
+        """`counts` returns the numbers of messages sent to and received from other ranks, `where` the communicator of a
+        context as text (`transport.Queues.where`).
 
         `may_spin`: there is a core for every rank of the node.
         """
         self._lock, self._ends, self._peers, self._counts, self._may_spin = lock, ends, peers, counts, may_spin
+        self._where = where
         self._changed = threading.Condition(lock.lock)
         self._others = 0
         """Number of threads that wait for the thread in epoll."""
@@ -236,7 +245,7 @@ class Waits:
                 wait.said_at = now  # a thread that was continued a moment ago may not have run yet
                 return
         wait.said, wait.said_at = counts, now
-        source = wait.source
+        waited_s, where = now - wait.began, self._where(wait.context)
         self._peers.say(
-            wire.RankWaiting(wait.call, wait.context, source, wait.tag, now - wait.began, *counts, threads=active)
+            wire.RankWaiting(wait.call, wait.context, wait.source, wait.tag, waited_s, *counts, active, where)
         )

@@ -93,6 +93,8 @@ class RankWaiting(Record):
     """Number of messages that have arrived from other ranks."""
     threads: int = 0
     """Number of other threads of the rank that could still send a message."""
+    where: str = ""
+    """The communicator with its ranks (`transport.name_of`); empty: that of all ranks."""
 
 
 class RankWorking(Record):
@@ -162,6 +164,8 @@ class CallMismatch(Record):
     here: tuple[int, str]
     """A rank and its call."""
     there: tuple[int, str]
+    where: str = ""
+    """As in RankWaiting."""
 
 
 class RanksMissing(Record):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from signal import Signals
 
 from .. import errors
-from ..transport import NodePlace, is_answer, is_collective
+from ..transport import NodePlace, communicator_of, is_answer, is_collective
 from ..wire import (
     CallMismatch,
     NodeLoss,
@@ -51,26 +51,27 @@ def is_good(ended: RankEnded) -> bool:
 
 def wait_text(waiting: RankWaiting) -> str:
     """Return the text that continues "rank 5 waits "."""
+    of = f" of {waiting.where}" if waiting.where else ""
     if is_collective(waiting.context):
         whom = "" if waiting.source is None else f" for rank {waiting.source}"
-        text = f"in {waiting.tag} (collective call {waiting.context & _NUMBER}){whom}"
+        text = f"in {waiting.tag} (collective call {waiting.context & _NUMBER}{of}){whom}"
     elif is_answer(waiting.context):
-        text = f"in {waiting.call} until rank {waiting.source} receives its synchronous message"
+        text = f"in {waiting.call} until rank {waiting.source} receives its synchronous message{of}"
     else:
         source = "any rank" if waiting.source is None else str(waiting.source)
         tag = "any tag" if waiting.tag is None else repr(waiting.tag)
-        text = f"in {waiting.call} for ({source}, {tag})"
+        text = f"in {waiting.call} for ({source}, {tag}){of}"
     return text if len(text) <= _TEXT else text[: _TEXT - 3] + "..."
 
 
 def judge(waits: Mapping[int, RankWaiting]) -> RanksStuck | CallMismatch:
     """Return the message to deadlocked ranks: Mismatch if collective calls of one number differ, else Stuck."""
-    first: dict[int, tuple[int, str]] = {}
+    first: dict[tuple[int, str], tuple[int, str]] = {}
     for rank, wait in sorted(waits.items()):
-        if is_collective(wait.context):
-            here = first.setdefault(wait.context, (rank, str(wait.tag)))
+        if is_collective(wait.context):  # parts of the ranks can have communicators of one number
+            here = first.setdefault((wait.context, wait.where), (rank, str(wait.tag)))
             if here[1] != str(wait.tag):
-                return CallMismatch(wait.context & _NUMBER, here, (rank, str(wait.tag)))
+                return CallMismatch(wait.context & _NUMBER, here, (rank, str(wait.tag)), wait.where)
     return RanksStuck(tuple((rank, wait_text(wait)) for rank, wait in sorted(waits.items())[:_SHOWN]))
 
 
@@ -101,7 +102,8 @@ def ending(
     if isinstance(message, RanksMissing):
         return RunEnding(1, str(errors.StartTimeout(message.ranks, message.after_s)), message.ranks)
     if isinstance(message, CallMismatch):
-        return RunEnding(1, str(errors.CollectiveMismatch(message.number, *message.here, *message.there)), ())
+        told = errors.CollectiveMismatch(message.number, *message.here, *message.there, message.where)
+        return RunEnding(1, str(told), ())
     return RunEnding(1, str(errors.Deadlock(message.waits)), ())
 
 
@@ -114,8 +116,11 @@ def _were_ended(count: int) -> str:
 class Ends:
     """Ends of ranks and of the whole run, as one rank knows them."""
 
-    def __init__(self, rank: int, nodes: Sequence[NodePlace]) -> None:
-        self._rank = rank
+    def __init__(
+        self, rank: int, nodes: Sequence[NodePlace], members: Mapping[int, Sequence[int]] | None = None
+    ) -> None:
+        """`members`: the ranks of each communicator of some ranks, by its number."""
+        self._rank, self._members = rank, {} if members is None else members
         self._size = sum(node.count for node in nodes)
         self._nodes = nodes
         self.fatal: errors.SpmdError | None = None
@@ -142,7 +147,7 @@ class Ends:
             self.stuck = errors.Deadlock(record.waits)
         elif isinstance(record, CallMismatch):
             (here, call), (there, other) = sorted((record.here, record.there), key=lambda one: one[0] != self._rank)
-            self.stuck = errors.CollectiveMismatch(record.number, here, call, there, other)
+            self.stuck = errors.CollectiveMismatch(record.number, here, call, there, other, record.where)
         elif isinstance(record, RunAborted):
             self.fatal = self.fatal or errors.Aborted(record.rank, record.code, record.why)
         elif isinstance(record, RanksMissing):
@@ -179,10 +184,20 @@ class Ends:
         """Return why no message of that source (None: of any) can come any more; None: one can."""
         if self.fatal is not None or self.stuck is not None:
             return self.fatal or self.stuck
+        members = self._members.get(communicator_of(context))
         if is_collective(context) and self.first is not None:
-            return self.first
+            if members is None:
+                return self.first
+            for rank in members:
+                if rank in self._errors and not self.is_orderly(rank):
+                    return self.error_of(rank)
         if source is not None:
             return self.error_of(source)
+        if members is not None:
+            others = [rank for rank in members if rank != self._rank]
+            if not others or not all(rank in self._errors for rank in others):
+                return None
+            return self.error_of(next((rank for rank in others if not self.is_orderly(rank)), others[-1]))
         if self._size > 1 and len(self._errors) == self._size - 1:
             return self.first or next(reversed(self._errors.values()))
         return None

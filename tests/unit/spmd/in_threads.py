@@ -76,7 +76,7 @@ class Shared:
             return  # the rank of that queue raises it
         told = ends.judge(self.waits)
         if isinstance(told, wire.CallMismatch):
-            self.ended = CollectiveMismatch(told.number, *told.here, *told.there)
+            self.ended = CollectiveMismatch(told.number, *told.here, *told.there, told.where)
         elif self.done:
             self.ended = PeerEnded(min(self.done), "n1", 0, None, ends.NOTHING_MORE)
         else:
@@ -117,7 +117,9 @@ class ThreadTransport(Transport):
         with self.shared.changed:
             try:
                 if timeout_s is None and not is_there():
-                    self.shared.waits[self.rank] = wire.RankWaiting(call, context, source, tag, 0.0, 0, 0)
+                    self.shared.waits[self.rank] = wire.RankWaiting(
+                        call, context, source, tag, 0.0, 0, 0, where=self._queues.where(context)
+                    )
                     self.shared.look_for_deadlock()
                 there = bool(found) or self.shared.changed.wait_for(
                     is_there, PATIENCE_S if timeout_s is None else timeout_s
@@ -139,7 +141,8 @@ class ThreadTransport(Transport):
             try:
                 if timeout_s is None and not is_over():
                     one = posted[0]
-                    waiting = wire.RankWaiting(call, one.context, one.source, one.tag, 0.0, 0, 0)
+                    where = self._queues.where(one.context)
+                    waiting = wire.RankWaiting(call, one.context, one.source, one.tag, 0.0, 0, 0, where=where)
                     self.shared.waits[self.rank], self.shared.posted[self.rank] = waiting, posted
                     self.shared.look_for_deadlock()
                 there = self.shared.changed.wait_for(is_over, PATIENCE_S if timeout_s is None else timeout_s)

@@ -555,3 +555,52 @@ def fork_beside_a_ring(transport: Any) -> Any:
     heads = before, words[HEAD]
     send(transport, 1, 0, RING_MESSAGES + 2)
     return UsageError(said) if said else None, heads
+
+
+def nested_communicators(transport: Any, seed: int, steps: int) -> int:
+    """Make random communicators and calls on them; return their number."""
+    from communicator_cases import run_nested
+
+    from slurm_share.spmd.comm import Comm
+
+    return run_nested(Comm(transport), seed, steps)
+
+
+def alone_in_a_part(transport: Any, how: str) -> Any:
+    """Rank 1 leaves the part of ranks 1, 3 and 4, in the way `how`; the others go on. Return the errors."""
+    from slurm_share.spmd.comm import Comm
+
+    comm = Comm(transport)
+    part = comm.Split(comm.rank in (1, 3, 4), -comm.rank)
+    if comm.rank in (1, 4):
+        if how == "exit" and comm.rank == 1:
+            os._exit(3)
+        return None
+    if comm.rank == 3:
+        try:
+            part.recv() if how == "any" else part.recv(source=2)
+        except SpmdError as error:
+            comm.send("done", 0)
+            comm.send("done", 2)
+            return str(error)
+    return comm.recv(source=3)
+
+
+def many_communicators(transport: Any, count: int) -> Any:
+    """Make and drop communicators that use shared windows; return the shared memory and the open files."""
+    import gc
+
+    from slurm_share.spmd.comm import Comm
+
+    comm = Comm(transport)
+    for number in range(count):
+        twin = comm.Dup()
+        body = np.full(1 << 19, float(number + comm.rank))
+        total = np.empty_like(body)
+        twin.Allreduce(body, total)
+        assert total[0] == 2 * number + 1
+        twin.Bcast(body, 1)
+        assert body[-1] == number + 1
+        del twin
+        gc.collect()
+    return len(list(Path("/proc/self/fd").iterdir())), shared_bytes()
