@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 STATIC, LIMITS = 590, 615
 """The releases that brought static partitions and limits of a cgroup's memory (docs.nvidia.com/deploy/mps)."""
-USUAL = (580, 615)
+USUAL = (615,)
 RELEASES = [
     pytest.param(
         release,

@@ -11,7 +11,7 @@ CASES = Path(__file__).with_name("array_cases.py")
 PATIENCE_S = 250.0
 
 
-@pytest.mark.parametrize(("size", "count"), [(1, 9), (2, 45), (3, 45), (8, 9)])
+@pytest.mark.parametrize(("size", "count"), [(1, 9), (2, 45), (3, 45), pytest.param(8, 9, marks=pytest.mark.weekly)])
 def test_random_cases_equal_numpy(size: int, count: int) -> None:
     ended = run_command("-n", size, CASES, 1000 * size, count)
     assert ended.returncode == 0, ended.stderr

@@ -175,7 +175,11 @@ def name_of(case: tuple[str, str, str]) -> str:
     return "-".join(case)
 
 
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.weekly] if case[1] == SIZES[-1] else []) for case in CASES],
+    ids=[name_of(case) for case in CASES],
+)
 def test_drawn(case: tuple[str, str, str], snap_compare: Callable[..., bool]) -> None:
     what, size, theme = case
     feed = FakeFeed()
