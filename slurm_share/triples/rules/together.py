@@ -15,12 +15,13 @@ MODULE = "slurm_share.spmd"
 _ONE_TASK = "each process is one rank, and the triple sets their number"
 _AT_ONCE = "all ranks start at once, each on its own GPU and cores"
 _ANEW = "a rank that has ended cannot join the run again"
+_SAVED = "ranks are not resumed; let the program save its arrays (slurm_share.spmd.save), and load them when it begins"
 REFUSED = {
     "tasks": _ONE_TASK, "ntasks": _ONE_TASK, "sweep": _ONE_TASK, "zip": _ONE_TASK, "distribution": _ONE_TASK,
     "retries": _ANEW, "max_failures": _ANEW, "oom_retries": _ANEW,
     "pack": _AT_ONCE, "gpu_mem": _AT_ONCE, "gpus_per_task": _AT_ONCE, "name": _AT_ONCE, "max_per_gpu": _AT_ONCE,
     "order": _AT_ONCE, "memory_guard": _AT_ONCE, "estimate": _AT_ONCE, "hang": _AT_ONCE, "undo": _AT_ONCE,
-    "checkpoint_signal": _AT_ONCE, "until_done": _ANEW, "slot": _AT_ONCE, "compare_sharing": _AT_ONCE,
+    "checkpoint_signal": _SAVED, "until_done": _SAVED, "slot": _AT_ONCE, "compare_sharing": _AT_ONCE,
     "task_cpus": _AT_ONCE, "task_mem": _AT_ONCE, "task_time": "ranks end together, and -T limits their job",
 }  # fmt: skip
 """Options of llsub (names of the arguments) that conflict with --spmd, and why."""

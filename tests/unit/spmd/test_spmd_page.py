@@ -21,6 +21,7 @@ SAYS = {
     "spectrum.py": "True\n",
     "heat.py": "43.152426 degrees\n",
     "wave.py": "its middle is at 524.5\n",
+    "restart.py": "60 steps, 60 of them in this run\n",
 }
 
 
@@ -37,6 +38,20 @@ def test_a_program_of_the_page_works_alone_and_as_ranks(tmp_path: Path, name: st
     argv = [sys.executable, *([] if size == 1 else ["-m", "slurm_share.spmd", "-n", str(size)]), name]
     done = subprocess.run(argv, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, SAYS[name].format(size=size), "")
+
+
+def test_a_run_goes_on_from_the_saved_state_with_another_number_of_ranks(tmp_path: Path) -> None:
+    clean = {word: value for word, value in os.environ.items() if not word.startswith(("LLSUB", "PMI"))}
+    program = PROGRAMS["restart.py"]
+    ended = program.replace("X += 1", "if step == 47: comm.abort(3, 'the time limit')\n    X += 1")
+    said = []
+    for size, text in ((3, ended), (2, program)):
+        (tmp_path / "restart.py").write_text(text)
+        argv = [sys.executable, "-m", "slurm_share.spmd", "-n", str(size), "restart.py"]
+        done = subprocess.run(argv, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=120)
+        said.append((done.returncode, done.stdout))
+    assert said == [(3, ""), (0, "60 steps, 20 of them in this run\n")]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["restart.py", "state.npy"]
 
 
 def test_the_serial_program_of_the_page_says_the_same(tmp_path: Path) -> None:
