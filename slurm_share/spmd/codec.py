@@ -49,8 +49,12 @@ def encode(value: Any) -> tuple[int, bytes, Sequence[memoryview]]:
         views = None
     if views is None or len(views) > _MOST_BUFFERS:
         return PICKLE5, b"", (memoryview(pickle.dumps(value, protocol=5)),)
-    meta = b"".join(_LENGTHS.pack(length) for length in (len(data), *(view.nbytes for view in views)))
-    return PICKLE5, meta, (memoryview(data), *views)
+    return PICKLE5, lengths_of((data, *views)), (memoryview(data), *views)
+
+
+def lengths_of(parts: Sequence[bytes | memoryview]) -> bytes:
+    """Return the meta of a pickle and its buffers, which are flat bytes."""
+    return b"".join([_LENGTHS.pack(len(part)) for part in parts])
 
 
 def decode(form: int, meta: bytes, body: memoryview) -> Any:

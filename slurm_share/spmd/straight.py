@@ -2,8 +2,8 @@
 
 `Straight` does what `Comm` and `sockets.SocketTransport` do for any message, if there is nothing else to do: the
 receiver is awake and its ring has room; the message is the first in the ring and the wanted one. Otherwise it does
-nothing and says so, and the general path follows. Arguments that were not seen on that path before are left to it,
-with their checks. With two ranks on two cores these statements are most of the time of a small message.
+nothing and says so, and the general path follows, which also refuses wrong arguments. With two ranks on two cores
+these statements are most of the time of a small message.
 
 While the main thread holds the lock, handlers of signals wait (`interrupts`). One that raises an exception when they
 run puts the received message back.
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import pickle
 import threading
+from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from .channels import Incoming, Outgoing
 from .constants import ANY_TAG
 from .envelope import ARRAY, NOTHING, PICKLE5, RAW, Envelope, Tag
 from .interrupts import GATE
+from .names import TAG_BYTES
 from .rings import AWAKE, DATA_AT, FRAME, FRAME_BYTES, HEAD, MASK, RING_BODY_BYTES, TAIL
 from .waits import SOMETIMES_S
 
@@ -34,6 +36,8 @@ SELDOM = 63
 """Of 64 frames that a rank takes from a ring, one goes through all checks, which also look into the sockets."""
 _WITHOUT_BUFFERS = frozenset((int, float, str, bool, complex, type(None)))
 _MOST_METAS = 256
+_SHORT = TAG_BYTES // 4
+"""A text of as many characters is a tag, whatever they are."""
 _dumps, _loads, _ident = pickle.dumps, pickle.loads, threading.get_ident
 _unpack_from = FRAME.unpack_from
 _view: Any = memoryview
@@ -64,10 +68,16 @@ class Straight:
             buffers: list[Any] = []
             data = _dumps(value, protocol=5, buffer_callback=buffers.append)
             if buffers:
-                return False
+                try:
+                    views = [buffer.raw() for buffer in buffers]
+                except BufferError:
+                    return False
+                parts = (data, *views)
+                size = sum(map(len, parts))
+                return self._write(channel, tag, PICKLE5, codec.lengths_of(parts), parts, size)
         else:
             return kind is np.ndarray and self.send_array(value, dest, tag)
-        return self._write(channel, tag, PICKLE5, b"", data, len(data))
+        return self._write(channel, tag, PICKLE5, b"", (data,), len(data))
 
     def send_array(self, array: Any, dest: Any, tag: Any) -> bool:
         """Send an array that is contiguous in C order, and return whether that was possible here."""
@@ -79,7 +89,7 @@ class Straight:
             body = _view(array)
         except ValueError:  # dates have no buffer
             return False
-        return meta is not None and body.c_contiguous and self._write(channel, tag, ARRAY, meta, body, body.nbytes)
+        return meta is not None and body.c_contiguous and self._write(channel, tag, ARRAY, meta, (body,), body.nbytes)
 
     def recv(self, source: Any, tag: Any) -> Any:
         """Return the object of the first message; NOTHING: it was not possible here. Waits as long as a rank spins."""
@@ -92,7 +102,7 @@ class Straight:
         form, meta, body = taken
         if form == PICKLE5 and not meta:
             return _loads(body)
-        return body if form == RAW else codec.decode(form, meta, memoryview(bytearray(body)))
+        return body if form == RAW else codec.decode(form, meta, memoryview(body))
 
     def recv_array(self, room: Any, source: Any, tag: Any) -> bool:
         """Copy the array of the first message, if it has the same dtype and shape, into `room`; return whether it is.
@@ -111,13 +121,17 @@ class Straight:
             return False
         return not view.readonly and self._take(incoming, tag, meta, view) is not None
 
-    def _write(self, channel: Outgoing, tag: Any, form: int, meta: bytes, body: Any, size: int) -> bool:
+    def _write(self, channel: Outgoing, tag: Any, form: int, meta: bytes, parts: Sequence[Any], size: int) -> bool:
         ring = channel.ring
         if ring is None or size > RING_BODY_BYTES or not (type(tag) is int or type(tag) is str):
             return False
         description = ring.descriptions.get((tag, form, meta))
         if description is None:
-            return False
+            # Tags that need no further check: pPython's programs have a new one for each message.
+            is_tag = 0 < len(tag) <= _SHORT if isinstance(tag, str) else 0 <= tag < 1 << 63
+            if not is_tag or len(meta) > RING_BODY_BYTES:
+                return False
+            description = ring.describe(tag, form, meta)
         words = ring.words
         is_main = _ident() == self._main
         if is_main:
@@ -133,7 +147,7 @@ class Straight:
                 ):
                     return False
                 sequence = channel.sequence
-                head = ring.put(sequence, self._context, description, (body,), size)
+                head = ring.put(sequence, self._context, description, parts, size)
                 if not head:
                     return False
                 self._transport.sent += 1
@@ -151,12 +165,12 @@ class Straight:
 
     def _take(
         self, incoming: Incoming, tag: Tag | None, wanted: bytes | None, room: memoryview | None
-    ) -> tuple[int, bytes, bytes] | None:
+    ) -> tuple[int, bytes, bytes | bytearray] | None:
         """Return form, meta and body of the first message; None: it is not there, or not the wanted one.
 
         With `room` the body is copied there, and not returned, if it is an array with the meta `wanted`.
         """
-        taken: tuple[int, bytes, bytes] | None = None
+        taken: tuple[int, bytes, bytes | bytearray] | None = None
         plain: tuple[Tag, int, bytes] | None = None
         is_main = _ident() == self._main
         if is_main:
@@ -183,7 +197,9 @@ class Straight:
                 place = DATA_AT + FRAME_BYTES + (tail & MASK)
                 number, context, length, size = _unpack_from(ring.map, place - FRAME_BYTES)
                 at = place + length
-                plain = ring.known.get(ring.map[place:at])
+                if not length:
+                    return None
+                plain = ring.plain(ring.map[place:at])
                 if number != sequence or context != self._context or plain is None:
                     return None
                 if tag is not None:
@@ -191,7 +207,8 @@ class Straight:
                     if (kind is not type(plain[0]) or tag != plain[0]) and not (kind is int and tag == ANY_TAG):
                         return None
                 if room is None:
-                    taken = plain[1], plain[2], ring.map[at : at + size]
+                    body = bytearray(ring.view[at : at + size]) if plain[2] else ring.map[at : at + size]
+                    taken = plain[1], plain[2], body
                 elif plain[2] == wanted and plain[1] == ARRAY:
                     room[:] = ring.view[at : at + size]
                     taken = plain[1], plain[2], b""
@@ -211,7 +228,7 @@ class Straight:
         self,
         incoming: Incoming,
         plain: tuple[Tag, int, bytes] | None,
-        taken: tuple[int, bytes, bytes] | None,
+        taken: tuple[int, bytes, bytes | bytearray] | None,
         room: memoryview | None,
     ) -> None:
         """Run the handlers that have waited. If one raises, put the message that has been taken back."""

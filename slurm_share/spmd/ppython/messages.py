@@ -74,7 +74,7 @@ def _copied(values: tuple[Any, ...]) -> tuple[Any, ...]:
 def SendMsg(dest: Any, tag: Any, *values: Any) -> None:
     """Send values to a rank, or to each of a sequence of ranks except this one, without waiting."""
     here = world()
-    if np.ndim(dest) == 0:
+    if type(dest) is int or np.ndim(dest) == 0:
         MPI_Send(dest, tag, None, values)
         return
     for rank in dest:
