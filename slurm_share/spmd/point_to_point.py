@@ -49,7 +49,6 @@ class PointToPoint(CommBase):
         """Send any object, and wait until a receive has got it."""
         self.issend(obj, dest, tag).wait()
 
-    @puts_back
     def recv(
         self,
         buf: Any = None,
@@ -73,6 +72,10 @@ class PointToPoint(CommBase):
                 return value
         if source == PROC_NULL:
             return _nothing(status)
+        return self._recv(source, tag, status, timeout_s)
+
+    @puts_back
+    def _recv(self, source: Any, tag: Any, status: Status | None, timeout_s: float | None) -> Any:
         message = self.transport.receive(*self._wanted(source, tag), "recv", seconds(timeout_s))
         envelope = message.envelope
         if envelope.form & SYNCHRONOUS:
@@ -100,7 +103,6 @@ class PointToPoint(CommBase):
         """Send an array, and wait until a receive has got it."""
         self.Issend(buf, dest, tag).Wait()
 
-    @puts_back
     def Recv(
         self,
         buf: Any,
@@ -117,10 +119,17 @@ class PointToPoint(CommBase):
         """
         straight = self._straight
         if straight is not None and status is None and timeout_s is None and straight.recv_array(buf, source, tag):
-            return None
+            return
         space = writable(buf, "Recv")
         if source == PROC_NULL:
-            return _nothing(status)
+            _nothing(status)
+        else:
+            self._recv_into(space, source, tag, status, timeout_s)
+
+    @puts_back
+    def _recv_into(
+        self, space: Elements, source: Any, tag: Any, status: Status | None, timeout_s: float | None
+    ) -> None:
         message = self.transport.receive(*self._wanted(source, tag), "Recv", seconds(timeout_s))
         synchronous_one = None
         if message.envelope.form & SYNCHRONOUS:
@@ -135,7 +144,6 @@ class PointToPoint(CommBase):
             self._answer(synchronous_one)
         if status is not None:
             status.take(message.envelope)
-        return None
 
     def isend(self, obj: Any, dest: int, tag: Tag = 0) -> Request:
         """Send any object, and return a request that is complete: every send is buffered."""

@@ -41,6 +41,8 @@ _SHORT = TAG_BYTES // 4
 _dumps, _loads, _ident = pickle.dumps, pickle.loads, threading.get_ident
 _unpack_from = FRAME.unpack_from
 _view: Any = memoryview
+_Taken = tuple[tuple[Tag, int, bytes], Any, int]
+"""Tag, form and meta of a message; its body; its number in the order of arrival."""
 
 
 class Straight:
@@ -99,10 +101,15 @@ class Straight:
         taken = self._take(incoming, tag, None, None)
         if taken is None:
             return NOTHING
-        form, meta, body = taken
-        if form == PICKLE5 and not meta:
-            return _loads(body)
-        return body if form == RAW else codec.decode(form, meta, memoryview(body))
+        (_tag, form, meta), body, _arrival = taken
+        if form == RAW:
+            return body
+        try:
+            return _loads(body) if form == PICKLE5 and not meta else codec.decode(form, meta, memoryview(body))
+        except BaseException as error:
+            if error is GATE.raised or not isinstance(error, Exception):
+                self._put_back(incoming, taken)
+            raise
 
     def recv_array(self, room: Any, source: Any, tag: Any) -> bool:
         """Copy the array of the first message, if it has the same dtype and shape, into `room`; return whether it is.
@@ -163,15 +170,12 @@ class Straight:
                 if GATE.delayed:
                     GATE.run_delayed()
 
-    def _take(
-        self, incoming: Incoming, tag: Tag | None, wanted: bytes | None, room: memoryview | None
-    ) -> tuple[int, bytes, bytes | bytearray] | None:
-        """Return form, meta and body of the first message; None: it is not there, or not the wanted one.
+    def _take(self, incoming: Incoming, tag: Any, wanted: bytes | None, room: memoryview | None) -> _Taken | None:
+        """Return the first message with its number of arrival; None: it is not there, or not the wanted one.
 
-        With `room` the body is copied there, and not returned, if it is an array with the meta `wanted`.
+        With `room` the body is copied there if it is an array with the meta `wanted`.
         """
-        taken: tuple[int, bytes, bytes | bytearray] | None = None
-        plain: tuple[Tag, int, bytes] | None = None
+        taken: _Taken | None = None
         is_main = _ident() == self._main
         if is_main:
             GATE.is_shut = True
@@ -200,7 +204,7 @@ class Straight:
                 if not length:
                     return None
                 plain = ring.plain(ring.map[place:at])
-                if number != sequence or context != self._context or plain is None:
+                if number != sequence or context != self._context or plain is None or plain[1] > PICKLE5:
                     return None
                 if tag is not None:
                     kind = type(tag)
@@ -208,10 +212,10 @@ class Straight:
                         return None
                 if room is None:
                     body = bytearray(ring.view[at : at + size]) if plain[2] else ring.map[at : at + size]
-                    taken = plain[1], plain[2], body
+                    taken = plain, body, queues.taken + 1
                 elif plain[2] == wanted and plain[1] == ARRAY:
                     room[:] = ring.view[at : at + size]
-                    taken = plain[1], plain[2], b""
+                    taken = plain, room, queues.taken + 1
                 else:
                     return None
                 incoming.sequence = sequence + 1
@@ -221,28 +225,25 @@ class Straight:
             if is_main:
                 GATE.is_shut = False
                 if GATE.delayed:
-                    self._run_delayed(incoming, plain, taken, room)
+                    self._run_delayed(incoming, taken)
         return taken
 
-    def _run_delayed(
-        self,
-        incoming: Incoming,
-        plain: tuple[Tag, int, bytes] | None,
-        taken: tuple[int, bytes, bytes | bytearray] | None,
-        room: memoryview | None,
-    ) -> None:
+    def _run_delayed(self, incoming: Incoming, taken: _Taken | None) -> None:
         """Run the handlers that have waited. If one raises, put the message that has been taken back."""
         try:
             GATE.run_delayed()
         except BaseException:
-            if taken is not None and plain is not None:
-                body = memoryview(bytearray(taken[2] if room is None else room))
-                assert incoming.rank is not None
-                envelope = Envelope(incoming.rank, self._context, plain[0], taken[0], body.nbytes, taken[1])
-                message = Received(envelope, [body])
-                message.arrival = self._queues.taken
-                self._transport.put_back(message)
+            if taken is not None:
+                self._put_back(incoming, taken)
             raise
+
+    def _put_back(self, incoming: Incoming, taken: _Taken) -> None:
+        (tag, form, meta), body, arrival = taken
+        assert incoming.rank is not None
+        envelope = Envelope(incoming.rank, self._context, tag, form, len(body), meta)
+        message = Received(envelope, [memoryview(bytearray(body))])
+        message.arrival = arrival
+        self._transport.put_back(message)
 
     def _meta_of(self, array: Any) -> bytes | None:
         if array.dtype.hasobject or not array.flags.c_contiguous:

@@ -15,6 +15,7 @@ from transports import ranks
 
 from slurm_share.spmd import rings
 from slurm_share.spmd.comm import Comm
+from slurm_share.spmd.envelope import NOTHING
 from slurm_share.spmd.errors import MessageMismatch, UsageError
 from slurm_share.spmd.rings import RING_MESSAGES
 from slurm_share.spmd.straight import Straight
@@ -179,3 +180,29 @@ def test_a_signal_at_any_step_of_the_straight_path_loses_no_message(two: Two, ki
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert step > 5
+
+
+def test_an_interrupt_while_an_object_is_decoded_puts_its_message_back(two: Two) -> None:
+    def handler(*_arguments: object) -> None:
+        raise _Interruption
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        for step in range(1, 60):
+            two.all_seen()
+            two.first.send({"step": step}, 1)
+            two.first.send("after", 1)
+            interrupted = Interrupted(step, lambda: signal.raise_signal(signal.SIGUSR1), "straight.py")
+            try:
+                with interrupted:
+                    got = two.second._straight.recv(0, 0)
+            except _Interruption:
+                got = two.second.recv(None, 0, 0)
+            got = two.second.recv(None, 0, 0) if got is NOTHING else got
+            assert got == {"step": step}, interrupted.where
+            assert two.second.recv(None, 0, 0) == "after"
+            if not interrupted.where:
+                break
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert not interrupted.where
