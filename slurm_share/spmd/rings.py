@@ -102,8 +102,9 @@ class RingWriter:
         body_at = at + FRAME_BYTES + length
         self._map[at:body_at] = _pack(sequence, context, length, size) + description
         for buffer in buffers:
-            self._map[body_at : body_at + buffer.nbytes] = buffer
-            body_at += buffer.nbytes
+            after = body_at + memoryview(buffer).nbytes
+            self._map[body_at:after] = buffer
+            body_at = after
         return end
 
     def describe(self, tag: Tag, form: int, meta: bytes) -> bytes:

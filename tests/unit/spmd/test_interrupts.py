@@ -90,7 +90,7 @@ def test_a_signal_at_any_step_of_recv_leaves_the_message_for_the_next(tmp_path: 
     program.write_text(RECV)
     done = run_command("-n", 2, program, size, env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)})
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout.split()[-1]) > 30
+    assert int(done.stdout.split()[-1]) > 20
 
 
 def test_a_handler_runs_when_the_lock_is_released(lock: interrupts.TransportLock) -> None:

@@ -206,3 +206,13 @@ def test_an_interrupt_while_an_object_is_decoded_puts_its_message_back(two: Two)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert not interrupted.where
+
+
+@pytest.mark.parametrize("length", [3, 3_000, 20_000, 70_000])
+def test_objects_of_every_length_come_as_they_were_sent(two: Two, length: int) -> None:
+    for value in ("x" * length, [number % 7 for number in range(length)], (1, np.arange(length)), bytes(length)):
+        for _ in range(3):
+            two.first.send(value, 1)
+            got = two.second.recv(None, 0)
+            assert np.array_equal(got[-1], value[-1])
+            assert len(got) == len(value)
