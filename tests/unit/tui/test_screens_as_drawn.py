@@ -45,6 +45,7 @@ from slurm_share_tui.user_config import UserConfig
 from textual import constants
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.widgets import Input
 
 ME = DashboardUser("alice", 2001)
 VIEWS = ("nodes", "users", "jobs", "gpus", "node", "gpu", "process", "advice", "queue", "job")
@@ -196,6 +197,9 @@ def test_drawn(case: tuple[str, str, str], snap_compare: Callable[..., bool]) ->
         await in_view(pilot, app, feed, view)
         if what in OVER:
             await lay_over(pilot, app, what)
+            for field in app.screen.query(Input):
+                field._pause_blink(visible=True)  # on a busy machine the picture could be of its other half second
+            await settled(pilot)
 
     width, _, height = size.partition("x")
     is_same = snap_compare(app, terminal_size=(int(width), int(height)), run_before=before)
