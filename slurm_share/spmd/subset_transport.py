@@ -68,7 +68,7 @@ class SubsetTransport(Transport):
 
     def post(self, source: int | None, context: int, tag: Tag | None) -> Posted:
         posted = self._run.post(None if source is None else self._members[source], context, tag)
-        posted.places = self._places
+        posted.places, posted.user = self._places, self
         return posted
 
     def unpost(self, posted: Posted) -> bool:

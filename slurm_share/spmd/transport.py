@@ -97,7 +97,7 @@ class Window(Protocol):
 class Posted:
     """A receive that was posted, and its message once one has come. `Queues` gives each message to the first one."""
 
-    __slots__ = ("context", "error", "is_dropped", "message", "owner", "places", "source", "tag")
+    __slots__ = ("context", "error", "is_dropped", "message", "owner", "places", "source", "tag", "user")
 
     def __init__(self, owner: Transport, source: int | None, context: int, tag: Tag | None) -> None:
         """`owner`: the transport of all ranks, which waits for the message."""
@@ -110,6 +110,8 @@ class Posted:
         """Whether the program has dropped the request, so that nobody will see the message."""
         self.places: dict[int, int] | None = None
         """For a communicator of some ranks, the number of each rank of the run in it."""
+        self.user: Transport = owner
+        """The communicator's own transport: its messages stay as long as there is a reference to it."""
 
     @property
     def envelope(self) -> Envelope:

@@ -358,6 +358,31 @@ def test_the_end_of_a_sender_belongs_to_the_request_that_waits_for_it() -> None:
     run(2, program)
 
 
+@on_ranks(4)
+def test_requests_of_a_communicator_of_some_ranks_have_its_ranks(comm: Comm) -> None:
+    """They go on when the program has dropped the communicator."""
+    half = comm.Split(comm.rank % 2, -comm.rank)
+    other, status = 1 - half.rank, MPI.Status()
+    elsewhere = comm.irecv()
+    requests = [half.irecv(source=other, tag=1), half.irecv(), half.issend("a", other, 1), half.isend("b", other, 2)]
+    statuses = [MPI.Status() for _ in requests]
+    matched, unmatched = half.issend("m", other, 3), half.improbe(source=other, tag=4)
+    assert half.mprobe(other, 3, status).recv() == "m"
+    assert unmatched is None
+    assert status.source == other
+    matched.wait()
+    half.ssend("probed", other, 5) if half.rank else None
+    if not half.rank:
+        assert half.recv(source=1, tag=5) == "probed"
+    del half
+    gc.collect()
+    comm.Dup()
+    assert MPI.Request.waitall(requests, statuses) == ["a", "b", None, None]
+    assert [one.source for one in statuses[:2]] == [other] * 2
+    assert not elsewhere.test()[0]
+    elsewhere.cancel()
+
+
 def test_a_status_can_be_changed_and_copied() -> None:
     status = MPI.Status()
     assert (status.source, status.tag, status.count, status.error) == (MPI.ANY_SOURCE, MPI.ANY_TAG, 0, 0)

@@ -31,6 +31,13 @@ assert MPI.Request.waitall(objects) == [("o", left, number) for number in range(
 for turn in range(200):
     pair = [comm.irecv(source=left, tag=turn), comm.isend(turn, right, turn)]
     assert MPI.Request.waitall(pair) == [turn, None]
+request = comm.irecv(source=left, tag="s")
+if rank == 0 and size > 1:
+    comm.ssend("while the receiver is in a barrier", right, "s")
+comm.barrier()
+if rank != 1:
+    request.cancel()
+assert request.wait() == ("while the receiver is in a barrier" if rank == 1 else None)
 if rank % 2:
     comm.ssend("matched", right, 7)
 if left % 2:
