@@ -11,6 +11,7 @@ from .comm import Comm as Intracomm
 from .constants import (
     ANY_SOURCE,
     ANY_TAG,
+    BOTTOM,
     CART,
     COMM_TYPE_SHARED,
     CONGRUENT,
@@ -95,7 +96,7 @@ __all__ = [
     "Request",
     "Status",
 ]  # fmt: skip
-__all__ += ["BAND", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MAXLOC", "MINLOC", "NO_OP", "OP_NULL", "REPLACE"]
+__all__ += ["BAND", "BOR", "BOTTOM", "BXOR", "LAND", "LOR", "LXOR", "MAXLOC", "MINLOC", "NO_OP", "OP_NULL", "REPLACE"]
 __all__ += environment.__all__
 __all__ += [name for name in vars(error_numbers) if name.isupper()]
 __all__ += [name for name, one in vars(named_types).items() if isinstance(one, Datatype)]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from .bodies import Received
 from .calls import dtype_name
 from .codec import array_of
-from .constants import IN_PLACE
+from .constants import BOTTOM, IN_PLACE
 from .datatypes import Datatype, Places, as_datatype, selected
 from .envelope import ARRAY, Envelope
 from .errors import MessageMismatch, NotContiguous, UsageError
@@ -341,8 +341,8 @@ def _blocks(given: Any, call: str, size: int, *, writable: bool) -> Blocks:
 
 
 def _memory(buffer: Any, call: str, writable: bool) -> tuple[Flat, NDArray[np.uint8]]:
-    """Return a buffer as an array, and its bytes; None is an empty buffer."""
-    if buffer is None:
+    """Return a buffer as an array, and its bytes; None and BOTTOM are empty."""
+    if buffer is None or buffer is BOTTOM:
         buffer = bytearray()
     array = writable_array(buffer, call) if writable else readable_array(buffer, call)
     flat = flatten(array)

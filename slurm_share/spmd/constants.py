@@ -28,3 +28,14 @@ IDENT, CONGRUENT, SIMILAR, UNEQUAL = 0, 1, 2, 3
 """Results of `Compare`: the same; the same ranks in the same order; the same ranks in another order; other ranks."""
 GRAPH, CART, DIST_GRAPH = 1, 2, 3
 """Kinds of topology; only CART exists here."""
+
+
+class Bottom(int):
+    """Type of BOTTOM."""
+
+    def __repr__(self) -> str:
+        return "BOTTOM"
+
+
+BOTTOM = Bottom(0)
+"""As a buffer in a list with a count of 0: an empty one."""

@@ -61,10 +61,17 @@ class Datatype:
             return NotImplemented
         if self._predefined and other._predefined:
             return self.name == other.name
+        if self._is_plain and other._is_plain:
+            return self.dtype == other.dtype
         return self is other
 
     def __hash__(self) -> int:
-        return hash(self.name) if self._predefined else id(self)
+        return hash(self.dtype) if self._is_plain else id(self)
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether this is one element of a dtype; such a type equals the named ones of the dtype."""
+        return self.count == 1 and self.is_dense
 
     @property
     def is_dense(self) -> bool:

@@ -28,8 +28,13 @@ _WITH_NAN = (float, complex, np.inexact, np.datetime64, np.timedelta64)
 class Op:
     """An operation. A call combines two values: arrays element by element, objects with Python's operator."""
 
-    def __init__(
-        self,
+    def __init__(self, op: Op | None = None) -> None:
+        """Make a copy of an operation; None: of OP_NULL."""
+        vars(self).update(vars(OP_NULL if op is None else op))
+
+    @classmethod
+    def made(
+        cls,
         name: str,
         combine: Combine,
         arrays: Callable[..., Any] | None,
@@ -37,13 +42,33 @@ class Op:
         *,
         closed: bool = False,
         commutes: bool = True,
-        predefined: bool = True,
-    ) -> None:
+        function: Callable[[Any, Any, Any], Any] | None = None,
+    ) -> Op:
+        """Return an operation of functions for two objects and for two arrays; `function`: one of a user's instead."""
+        self = cls.__new__(cls)
         self.name, self._combine, self._arrays, self._kinds = name, combine, arrays, kinds
+        self._function = function
+        self._identity = name if function is None else object()
         self.is_closed = closed
-        """Whether the result of two arrays of one dtype has that dtype."""
         self.is_commutative = commutes
-        self.is_predefined = predefined
+        return self
+
+    name: str
+    is_closed: bool
+    """Whether the result of two arrays of one dtype has that dtype."""
+    is_commutative: bool
+    """Whether the order of two values makes no difference."""
+    _combine: Combine
+    _arrays: Callable[..., Any] | None
+    _kinds: str
+    _function: Callable[[Any, Any, Any], Any] | None
+    _identity: object
+    """A name, or an object of each operation of a user."""
+
+    @property
+    def is_predefined(self) -> bool:
+        """Whether this is one of the named operations, such as SUM."""
+        return self._function is None
 
     def __call__(self, left: Any, right: Any) -> Any:
         is_array = isinstance(left, np.ndarray) or isinstance(right, np.ndarray)
@@ -54,8 +79,20 @@ class Op:
     def __repr__(self) -> str:
         return self.name
 
+    def __eq__(self, other: object) -> bool:
+        return self._identity == other._identity if isinstance(other, Op) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+    def __bool__(self) -> bool:
+        return self._identity != "OP_NULL"
+
     def __reduce__(self) -> str | tuple[Any, ...]:
-        return self.name if self.is_predefined else super().__reduce__()
+        if self._function is not None:
+            return Op.Create, (self._function, self.is_commutative)
+        named = globals()[self.name]
+        return self.name if named is self else (Op, (named,))
 
     @property
     def by_elements(self) -> bool:
@@ -73,16 +110,13 @@ class Op:
         if not callable(function):
             raise UsageError(f"Op.Create takes a function of two buffers and a datatype, not {function!r}")
         name = f"Op.Create({getattr(function, '__name__', type(function).__name__)})"
-        made = cls(name, lambda a, b: function(a, b, None), None, "", commutes=bool(commute), predefined=False)
-        made._function = function
-        return made
-
-    _function: Callable[[Any, Any, Any], Any] | None = None
+        return cls.made(name, lambda a, b: function(a, b, None), None, "", commutes=bool(commute), function=function)
 
     def Free(self) -> None:
-        """Do nothing: Python frees the memory. Raises UsageError for a named operation."""
+        """Turn this into OP_NULL. Raises UsageError for a named operation."""
         if self.is_predefined:
             raise UsageError(f"{self.name} is one of the named operations, which cannot be freed")
+        vars(self).update(vars(OP_NULL))
 
     free = Free
 
@@ -175,13 +209,10 @@ def _extreme(pick: Callable[[Any, Any], Any], ufunc: np.ufunc) -> Combine:
 def _extreme_pair(best: Combine) -> Combine:
     def combine(left: Any, right: Any) -> Any:
         (value, index), (other, other_index) = left, right
+        if value == other or (value != value and other != other):
+            return (value, index) if index <= other_index else (other, other_index)
         picked = best(value, other)
-        alike = value == other or (value != value and other != other)
-        if alike:
-            index = min(index, other_index)
-        elif picked is other:
-            index = other_index
-        return picked, index
+        return picked, other_index if picked is other else index
 
     return combine
 
@@ -216,21 +247,21 @@ def _second_into(_left: Flat, right: Flat, out: Flat | None = None, casting: str
 
 _MIN, _MAX = _extreme(min, np.minimum), _extreme(max, np.maximum)
 
-SUM = Op("SUM", operator.add, np.add, NUMBERS, closed=True)
-PROD = Op("PROD", operator.mul, np.multiply, NUMBERS, closed=True)
-MIN = Op("MIN", _MIN, np.minimum, NUMBERS + "M", closed=True)
-MAX = Op("MAX", _MAX, np.maximum, NUMBERS + "M", closed=True)
-LAND = Op("LAND", lambda left, right: bool(left) & bool(right), np.logical_and, NUMBERS)
-LOR = Op("LOR", lambda left, right: bool(left) | bool(right), np.logical_or, NUMBERS)
-LXOR = Op("LXOR", lambda left, right: bool(left) ^ bool(right), np.logical_xor, NUMBERS)
-BAND = Op("BAND", operator.and_, np.bitwise_and, INTEGERS, closed=True)
-BOR = Op("BOR", operator.or_, np.bitwise_or, INTEGERS, closed=True)
-BXOR = Op("BXOR", operator.xor, np.bitwise_xor, INTEGERS, closed=True)
-MINLOC = Op("MINLOC", _extreme_pair(_MIN), _pairs_into(np.less), PAIRS)
-MAXLOC = Op("MAXLOC", _extreme_pair(_MAX), _pairs_into(np.greater), PAIRS)
-REPLACE = Op("REPLACE", _second, _second_into, NUMBERS + "MSUV", commutes=False)
-NO_OP = Op("NO_OP", lambda left, _right: left, None, "", commutes=False)
-OP_NULL = Op("OP_NULL", lambda _left, _right: _refuse_null(), None, "", commutes=False)
+SUM = Op.made("SUM", operator.add, np.add, NUMBERS, closed=True)
+PROD = Op.made("PROD", operator.mul, np.multiply, NUMBERS, closed=True)
+MIN = Op.made("MIN", _MIN, np.minimum, NUMBERS + "M", closed=True)
+MAX = Op.made("MAX", _MAX, np.maximum, NUMBERS + "M", closed=True)
+LAND = Op.made("LAND", lambda left, right: bool(left) & bool(right), np.logical_and, NUMBERS)
+LOR = Op.made("LOR", lambda left, right: bool(left) | bool(right), np.logical_or, NUMBERS)
+LXOR = Op.made("LXOR", lambda left, right: bool(left) ^ bool(right), np.logical_xor, NUMBERS)
+BAND = Op.made("BAND", operator.and_, np.bitwise_and, INTEGERS, closed=True)
+BOR = Op.made("BOR", operator.or_, np.bitwise_or, INTEGERS, closed=True)
+BXOR = Op.made("BXOR", operator.xor, np.bitwise_xor, INTEGERS, closed=True)
+MINLOC = Op.made("MINLOC", _extreme_pair(_MIN), _pairs_into(np.less), PAIRS)
+MAXLOC = Op.made("MAXLOC", _extreme_pair(_MAX), _pairs_into(np.greater), PAIRS)
+REPLACE = Op.made("REPLACE", _second, _second_into, NUMBERS + "MSUV", commutes=False)
+NO_OP = Op.made("NO_OP", lambda left, _right: left, None, "", commutes=False)
+OP_NULL = Op.made("OP_NULL", lambda _left, _right: _refuse_null(), None, "", commutes=False)
 
 
 def _refuse_null() -> Any:

@@ -268,7 +268,7 @@ def test_operations_of_users_combine_in_the_order_of_ranks(comm: Comm, windows: 
     """A product of matrices is associative but does not commute; the function sees whole buffers."""
 
     def product(left: Any, right: Any, kind: Any) -> None:
-        assert kind.dtype == np.float64
+        assert kind == MPI.DOUBLE
         a = np.frombuffer(left, "d").reshape(-1, 2, 2)
         b = np.frombuffer(right, "d").reshape(-1, 2, 2)
         b[:] = a @ b
@@ -300,6 +300,17 @@ def test_operations_can_be_called_pickled_and_used_on_one_rank() -> None:
     assert (MPI.SUM(1, 2), MPI.LXOR(2, 4), MPI.BAND(6, 3), MPI.MAXLOC((1, 3), (1, 2))) == (3, False, 2, (1, 2))
     assert (MPI.REPLACE(1, 2), MPI.NO_OP(1, 2)) == (2, 1)
     assert pickle.loads(pickle.dumps(MPI.MAXLOC)) is MPI.MAXLOC
+    copy = MPI.Op(MPI.MAXLOC)
+    assert copy == pickle.loads(pickle.dumps(copy)) == MPI.MAXLOC != MPI.MINLOC
+    assert MPI.Op() == MPI.OP_NULL
+    assert not MPI.OP_NULL
+    own = MPI.Op.Create(max, commute=True)
+    again = pickle.loads(pickle.dumps(own))
+    assert own == MPI.Op(own) != again
+    own.Free()
+    assert own == MPI.OP_NULL
+    assert again.Is_commutative()
+    assert MPI.MINLOC(([1], 1), (low := [1], 0))[0] is low
     target = np.array([1, 2, 3])
     MPI.PROD.Reduce_local(np.array([2, 3, 4]), target)
     assert target.tolist() == [2, 6, 12]
