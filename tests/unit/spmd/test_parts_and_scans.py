@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from in_threads import on_ranks, run
 
 from slurm_share.spmd import MPI
+from slurm_share.spmd.collective_calls import CollectiveCalls
 from slurm_share.spmd.comm import Comm
 from slurm_share.spmd.errors import CollectiveMismatch, MessageMismatch, SpmdError, UsageError
 
@@ -275,7 +276,7 @@ def test_operations_of_users_combine_in_the_order_of_ranks(comm: Comm, windows: 
 
     op = MPI.Op.Create(product, commute=False)
     assert not op.Is_commutative()
-    for count in (1, 30_000):
+    for count in (1, 30_001):  # parts of a window would cut matrices
         table = np.random.default_rng(7).integers(-2, 3, (6, count, 2, 2)).astype(float)
         expected = table[0]
         for one in table[1:]:
@@ -403,7 +404,7 @@ def test_names_order_and_defaults_of_arguments_are_those_of_mpi4py() -> None:
     """For calls, datatypes and operations that both have; ours may have a default where mpi4py has none."""
     theirs = pytest.importorskip("mpi4py.MPI", reason="there is no mpi4py for this machine")
     collective = [
-        name for name in vars(MPI.Comm.__mro__[2]) if not name.startswith("_") and hasattr(theirs.Intracomm, name)
+        name for name in vars(CollectiveCalls) if not name.startswith("_") and hasattr(theirs.Intracomm, name)
     ]
     assert len(collective) > 20
     pairs = [(MPI.Comm, theirs.Intracomm, name) for name in collective]
