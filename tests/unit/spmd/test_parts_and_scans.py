@@ -264,8 +264,11 @@ def test_a_nan_of_any_rank_is_the_least_and_the_greatest(data: st.DataObject, wi
 
 
 @both
-@on_ranks(6, per_node=4)
-def test_operations_of_users_combine_in_the_order_of_ranks(comm: Comm, windows: bool) -> None:
+def test_operations_of_users_combine_in_the_order_of_ranks(windows: bool) -> None:
+    run(6, _multiply, per_node=4, windows=windows)
+
+
+def _multiply(comm: Comm) -> None:
     """A product of matrices is associative but does not commute; the function sees whole buffers."""
 
     def product(left: Any, right: Any, kind: Any) -> None:
