@@ -39,12 +39,15 @@ from spmd_rows import (
     LATENCIES,
     MIB,
     MOVES,
+    SMALL,
     START,
     UNEQUAL,
     WORK,
     Figures,
     agg,
     apart,
+    as_object,
+    as_ppython,
     bcast,
     move,
     table,
@@ -166,6 +169,10 @@ class Bench:
         if ranks == 2:
             many = self.count(60 if slow else 180)
             found += [(way(size), ("latency", size, large if size > 8 * MIB else many)) for size in LATENCIES]
+            found += [(way(size), ("latency", size, many)) for size in SMALL if size not in LATENCIES]
+            found += [(as_object(size), ("object", size, many)) for size in SMALL]
+            if peer.kind == "pPython" or peer.name == "ours":
+                found.append((as_ppython(8), ("ppython", 8, many)))
             found.append(("one way, a small object", ("object", 0, many)))
             found.append((f"{way(64 * MIB)} array as an object", ("object", 64 * MIB, large)))
         few, some = (20, 20) if ranks > ONCE else (self.count(20), self.count(20 if slow else 60))

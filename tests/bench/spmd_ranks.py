@@ -172,6 +172,24 @@ class PPython:
         return move
 
 
+class OursAsPPython:
+    """pPython's calls for messages, as slurm_share.spmd has them."""
+
+    def __init__(self, ours: Any) -> None:
+        from slurm_share.spmd.ppython import messages
+
+        self.rank, self.barrier, self.tag = ours.rank, ours.barrier, 0
+        self._send, self._receive = messages.SendMsg, messages.RecvMsg
+
+    def send(self, array: Any, dest: int) -> None:
+        self.tag += 1
+        self._send(dest, f"message{self.tag}", array)
+
+    def receive(self, room: Any, source: int) -> Any:
+        self.tag += 1
+        return self._receive(source, f"message{self.tag}")[0]
+
+
 class Sockets:
     """Two processes and one TCP connection between them, without any frame: the limit of two nodes."""
 
@@ -324,6 +342,8 @@ def together(peer: Any, call: Callable[[], Any], is_right: Callable[[Any], bool]
 
 
 def measure(peer: Any, what: str, size: Any, count: int) -> list[float]:
+    if what == "ppython":
+        return one_way(peer if isinstance(peer, PPython) else OursAsPPython(peer), size, count, False)
     if what in ("latency", "object"):
         return one_way(peer, size, count, what == "object")
     if what == "unequal":

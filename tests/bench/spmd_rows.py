@@ -13,6 +13,8 @@ from spmd_peers import CORES
 
 KIB, MIB = 1 << 10, 1 << 20
 LATENCIES = (8, 8 * KIB, MIB, 64 * MIB)
+SMALL = (8, KIB, 64 * KIB, 256 * KIB)
+"""Sizes of messages through rings and segments, as buffers and as objects."""
 BCASTS = AGGS = (8, 8 * KIB, 8 * MIB)
 MOVES = ("columns", "bc3")
 START = "start to the first barrier"
@@ -35,6 +37,14 @@ def size_name(nbytes: int) -> str:
 
 def way(nbytes: int) -> str:
     return f"one way {size_name(nbytes)}"
+
+
+def as_object(nbytes: int) -> str:
+    return f"one way {size_name(nbytes)} array as an object"
+
+
+def as_ppython(nbytes: int) -> str:
+    return f"one way {size_name(nbytes)} with SendMsg and RecvMsg"
 
 
 def apart(nbytes: int) -> str:
@@ -137,7 +147,14 @@ def _one_way_rows(figures: Figures) -> None:
     # two copies: the sender's and the receiver's
     figures.compare(large, 2, "memcpy", 0.5, "higher", times=2.0)
     figures.show("one way, a small object", 2)
-    figures.compare("one way, a small object", 2, "mpi4py", 1.5, "lower")
+    figures.compare("one way, a small object", 2, "mpi4py", 4.0 if in_cores else None, "lower")
+    for size in SMALL:
+        for name in dict.fromkeys((way(size), as_object(size))):
+            if size not in LATENCIES or name != way(size):
+                figures.show(name, 2)
+            figures.compare(name, 2, "mpi4py", 4.0 if in_cores and size <= 64 * KIB else None, "lower")
+    figures.show(as_ppython(8), 2)
+    figures.compare_ppython(as_ppython(8), 2, 50.0)
     figures.show(f"{large} array as an object", 2, "ms")
     figures.compare(f"{large} array as an object", 2, "mpi4py", 5.0, "higher")
 
@@ -199,7 +216,7 @@ def _unequal_rows(figures: Figures) -> None:
 
 
 def _idle_rows(figures: Figures) -> None:
-    for number, (name, unit, bar) in enumerate(zip(IDLE, ("", "", "%", ""), (0.0, 1.0, 0.1, None), strict=True)):
+    for number, (name, unit, bar) in enumerate(zip(IDLE, ("", "", "%", ""), (0.0, 1.0, 0.02, None), strict=True)):
         for peer in ("ours", "mpi4py"):
             found = figures.samples.get(("idle", 2, peer))
             if found:
