@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurm_share import spmd
+from slurm_share.spmd import MPI
 
 PAGE = Path(__file__).parents[3] / "packaging/docs/spmd.md"
 TEXT = PAGE.read_text()
@@ -20,6 +21,7 @@ SAYS = {
     "pi.py": "{size} ranks on 1 nodes: 3.1415926536\n",
     "spectrum.py": "True\n",
     "heat.py": "43.152426 degrees\n",
+    "bar.py": "mean 26.136697 degrees\n",
     "wave.py": "its middle is at 524.5\n",
     "restart.py": "60 steps, 60 of them in this run\n",
 }
@@ -59,6 +61,20 @@ def test_the_serial_program_of_the_page_says_the_same(tmp_path: Path) -> None:
     argv = [sys.executable, "-c", PROGRAMS["serial.py"]]
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout) == (0, SAYS["serial.py"])
+
+
+def test_every_call_in_the_table_of_messages_is_there() -> None:
+    """Words in backticks of the column of calls; arguments in parentheses are left out."""
+    text = PAGE.with_name("spmd-reference.md").read_text()
+    table = text[text.index("## Messages") : text.index("A buffer is an array")]
+    rows = [line.split("|")[2] for line in table.splitlines() if line.startswith("| ")]
+    names = {re.sub(r"\(.*", "", words).split(".")[-1] for row in rows for words in re.findall(r"`([^`]+)`", row)}
+    holders = (MPI, MPI.Cartcomm, MPI.Request, MPI.Prequest, MPI.Message, MPI.Status, MPI.Group, MPI.Op, MPI.Datatype)
+    status = vars(MPI.Status())
+    assert len(names) > 100
+    assert [
+        name for name in sorted(names) if name not in status and not any(hasattr(one, name) for one in holders)
+    ] == []
 
 
 def test_every_public_name_is_on_the_two_pages() -> None:
