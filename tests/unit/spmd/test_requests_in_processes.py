@@ -12,6 +12,7 @@ from in_processes import run_command
 MPIEXEC = Path(sys.executable).parent / "mpiexec"
 
 MANY = """
+import time
 import numpy as np
 from slurm_share.spmd import MPI
 comm = MPI.COMM_WORLD
@@ -33,6 +34,7 @@ for turn in range(200):
     assert MPI.Request.waitall(pair) == [turn, None]
 request = comm.irecv(source=left, tag="s")
 if rank == 0 and size > 1:
+    time.sleep(0.3)
     comm.ssend("while the receiver is in a barrier", right, "s")
 comm.barrier()
 if rank != 1:
