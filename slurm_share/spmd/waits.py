@@ -21,7 +21,7 @@ _SPIN_S = 200e-6
 waking a sleeping rank costs both sides about as much again. Two ranks that sleep once would go on to do so with less
 time than the answer of a sleeping rank takes, 150 us.
 """
-_ALONE_S = 50e-6
+_ALONE_S = 15e-6
 """Time after which the core is offered to other processes between two looks: the kernel may have put both ranks on one
 core. Before that it is not, because another program's process may keep it for milliseconds.
 """
