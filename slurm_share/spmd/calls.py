@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from . import codec
 from .bodies import Received
 from .envelope import RAW
-from .errors import NoRoom, RunEnded
+from .errors import HAS_FAILED, CollectiveMismatch, NoRoom, PeerEnded, RunEnded, SpmdError
 from .groups import RankGroup
 from .names import SEGMENT_IDLE, SEGMENT_MIN, TAG_BYTES
 from .rules import trees
@@ -40,6 +40,9 @@ WINDOW_BYTES = 256 << 20
 """Size of the largest window. Larger bodies go through it in parts."""
 _TWO_OF = 32 << 20
 """Windows of up to this size alternate in pairs, so that ranks seldom have to answer."""
+FAILURE_RANKS = 256
+"""Largest run in which a rank tells all others that a call has failed on it. Each is sent a message, and a mistake that
+all ranks make at once would open a connection between any two. In a larger run they see the end of that rank."""
 _HEADER = struct.Struct("<IBB")
 _NUMBER = struct.Struct("<I")
 
@@ -110,13 +113,14 @@ class Group(RankGroup):
 class CollectiveCall:
     """One collective call of this rank."""
 
-    __slots__ = ("_group", "_transport", "context", "name", "number", "tag")
+    __slots__ = ("_group", "_is_failure_told", "_transport", "context", "name", "number", "tag")
 
     def __init__(self, group: Group, number: int, name: str) -> None:
         self._group, self._transport = group, group.transport
         self.number, self.context = number, collective_context(group.communicator, number)
         self.tag = tag_of_name(name)
         self.name = name.partition("(")[0]
+        self._is_failure_told = False
 
     def __enter__(self) -> CollectiveCall:
         return self
@@ -126,8 +130,16 @@ class CollectiveCall:
     ) -> None:
         if kind is None:
             self._transport.finish(self.context)
-        else:
-            self._transport.call_failed()
+            return
+        told = self._failure_elsewhere() if isinstance(error, PeerEnded) else None
+        self._transport.call_failed(self.context)
+        if told is not None:
+            self._transport.await_end(told.peer)
+            raise told from None
+        if isinstance(error, CollectiveMismatch) and error.is_failure:
+            self._transport.await_end(error.peer)
+        elif isinstance(error, Exception) and not isinstance(error, RunEnded | CollectiveMismatch):
+            self.fail(f"{type(error).__name__}: {error}")
 
     def send(
         self, dest: int, meta: bytes = b"", buffers: Buffers = (), form: int = RAW, window: Window | None = None
@@ -135,12 +147,25 @@ class CollectiveCall:
         """Send a frame of this call; see `Transport.send`."""
         self._transport.send(dest, self.context, self.tag, form, meta, buffers, window)
 
+    def _failure_elsewhere(self) -> CollectiveMismatch | None:
+        """Return the error of a rank that has ended because this call has failed on it; None: it has told none."""
+        try:
+            self._transport.probe(None, self.context, self.tag)
+        except CollectiveMismatch as error:
+            return error if error.is_failure else None
+        except SpmdError:
+            pass
+        return None
+
     def fail(self, why: str) -> None:
         """Make this call raise on all other ranks, or their next call if they have finished this one."""
-        tag = tag_of_name(f"{self.name} that has failed: {why}")
+        if self._is_failure_told or self._group.size > FAILURE_RANKS:
+            return
+        self._is_failure_told = True
+        tag = tag_of_name(self.name + HAS_FAILED + why)
         for rank in range(self._group.size):
             if rank != self._group.rank:
-                with contextlib.suppress(RunEnded):
+                with contextlib.suppress(SpmdError):
                     self._transport.send(rank, self.context, tag, RAW, b"", ())
 
     def receive(self, source: int) -> Received:

@@ -92,8 +92,8 @@ def barrier(group: Group) -> None:
 
 
 def bcast(group: Group, value: Any, root: int) -> Any:
-    item = encode_item(value) if group.rank == root else None
     with group.call(f"bcast(root={root})") as call:
+        item = encode_item(value) if group.rank == root else None
         item = broadcast(group, call, root, item)
     return value if group.rank == root else decode_item(item)
 
@@ -136,8 +136,8 @@ def _take_packed(call: CollectiveCall, sources: Sequence[int], items: dict[int, 
 
 
 def gather(group: Group, value: Any, root: int) -> list[Any] | None:
-    item = encode_item(value)
     with group.call(f"gather(root={root})") as call:
+        item = encode_item(value)
         items = collect(group, call, item, root)
     return None if items is None else [decode_copy(items[rank], rank == root) for rank in range(group.size)]
 
@@ -151,8 +151,8 @@ def decode_copy(item: Item, own: bool) -> Any:
 
 def allgather(group: Group, value: Any, name: str = "allgather()") -> list[Any]:
     """Return the values of all ranks on every rank. `name`: name of the call in messages."""
-    item = encode_item(value)
     with group.call(name) as call:
+        item = encode_item(value)
         try:
             items = collect(group, call, item, 0)
         except CollectiveMismatch as error:
@@ -169,11 +169,10 @@ def allgather(group: Group, value: Any, name: str = "allgather()") -> list[Any]:
 
 def scatter(group: Group, values: Sequence[Any] | None, root: int) -> Any:
     items = {}
-    if group.rank == root:
-        items = dict(enumerate(map(encode_item, one_for_each(group, values, "scatter"))))
     with group.call(f"scatter(root={root})") as call:
         leader = group.leader(root)
         if group.rank == root:
+            items = dict(enumerate(map(encode_item, one_for_each(group, values, "scatter"))))
             for number, other in enumerate(trees.leaders(group.nodes, root)):
                 if other != root:
                     call.send(other, b"", pack({rank: items[rank] for rank in group.nodes[number].ranks}))
@@ -188,10 +187,10 @@ def scatter(group: Group, values: Sequence[Any] | None, root: int) -> Any:
 
 
 def alltoall(group: Group, values: Sequence[Any]) -> list[Any]:
-    items = [encode_item(value) for value in one_for_each(group, values, "alltoall")]
     results: list[Any] = [None] * group.size
     others = trees.rotated(group.size, group.rank)
     with group.call("alltoall()") as call:
+        items = [encode_item(value) for value in one_for_each(group, values, "alltoall")]
         for rank in others:
             call.send(rank, items[rank].meta, items[rank].buffers, items[rank].form)
         results[group.rank] = decode_copy(items[group.rank], True)

@@ -98,6 +98,10 @@ class MessageMismatch(UsageError):
     error_class = ERR_TRUNCATE
 
 
+HAS_FAILED = " that has failed: "
+"""Words of the tag of a collective call that has failed on a rank, before the reason."""
+
+
 class CollectiveMismatch(UsageError):
     """Ranks that make different collective calls, or the same call with different arguments."""
 
@@ -110,8 +114,16 @@ class CollectiveMismatch(UsageError):
         self.number, self.rank, self.here, self.peer, self.there = number, rank, here, peer, there
         self.where = where
 
+    @property
+    def is_failure(self) -> bool:
+        """Whether the peer made the same call, in which it has failed."""
+        return HAS_FAILED in self.there
+
     def __str__(self) -> str:
         of, who = (f" of {self.where}", "its ranks") if self.where else ("", "all ranks")
+        if self.is_failure:
+            call, _words, why = self.there.partition(HAS_FAILED)
+            return f"collective call {self.number}{of}: {call} has failed on rank {self.peer}: {why}"
         return (
             f"collective call {self.number}{of}: rank {self.rank} is in {self.here}, rank {self.peer} in {self.there}; "
             f"{who} must make the same collective calls in the same order"

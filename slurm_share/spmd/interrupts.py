@@ -10,10 +10,9 @@ still runs the handler in the main thread; a mask also costs two system calls fo
 `DelayedHandler` in the place of each handler: those that are there, and through `signal.signal` those that come.
 `signal.getsignal` returns the program's own.
 
-An exception that another thread raises in this one (PyThreadState_SetAsyncExc) cannot be delayed: Python has nothing
-that could hold it. What such an exception may cut is written so that the call can be repeated: the kernel's answer is
-kept by the same bytecode that asks for it, and the state of a connection changes in one run of assignments without a
-call between them, which Python does not interrupt.
+An exception that another thread raises in this one (PyThreadState_SetAsyncExc) is not delayed, because Python has
+nothing that could hold it. It is safe while a message goes through a ring (`rings`). Between the calls that read or
+write a socket it may still break a connection or leave the lock held: use a signal to stop a wait.
 """
 
 from __future__ import annotations

@@ -35,6 +35,8 @@ _END_S = 2.0
 """Seconds for which a failing rank tries to deliver its messages, and a send waits for the end of its receiver."""
 _SELDOM = 63
 """Of 64 frames that a rank takes from a ring, one goes through all checks, which also look into the sockets."""
+_FAILED_S = 0.5
+"""Seconds for which the other ranks of a collective call wait for the end of the rank on which it has failed."""
 _MOST_PASSES = 100
 _MOST_WHY = 1000
 """Limit of the characters of an abort's reason; the rendezvous process reads lines of up to RANK_LINE_BYTES."""
@@ -317,6 +319,12 @@ class SocketTransport(Transport):
         self._lock = TransportLock()
         if not was_closed:
             self._peers.close(in_child=True)
+
+    def await_end(self, rank: int) -> None:
+        wait = Wait("recv", 0, rank, None, time.monotonic(), _FAILED_S)
+        with self._lock:
+            while not self._waits.is_closed and not self._ends.has_ended(rank) and self._waits.pause(wait):
+                pass
 
     def _send_to_self(self, envelope: Envelope, buffers: Buffers, segment: Segment | None) -> None:
         body = join_buffers(buffers, envelope.size)

@@ -97,8 +97,11 @@ class SubsetTransport(Transport):
     def finish(self, context: int) -> None:
         self._run.finish(context)
 
-    def call_failed(self) -> None:
-        self._run.call_failed()
+    def call_failed(self, context: int) -> None:
+        self._run.call_failed(context)
+
+    def await_end(self, rank: int) -> None:
+        self._run.await_end(rank)
 
     def window(self, size: int) -> Window:
         return self._run.window(size)

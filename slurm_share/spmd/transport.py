@@ -126,6 +126,8 @@ class Posted:
         return self.message is not None or self.error is not None
 
 
+FINISHED_IT = "no such call, because it has finished that one"
+RETURNED = "no call, because it has returned from main"
 _NUMBER = (1 << 32) - 1
 _COLLECTIVE_PART = (1 << 33) - 1
 _CREATED_FROM = 3
@@ -208,6 +210,8 @@ class Queues:
         """Number of messages that dropped receives have got."""
         self.to_answer: deque[Envelope] = deque()
         """Synchronous messages that posted receives have got, whose senders wait for an answer (`answer_of`)."""
+        self._failed: set[int] = set()
+        """Contexts of collective calls that have raised an error on this rank."""
         self.taken = 0
         """Number of messages that have arrived. Compared with the number sent, it shows whether one is in transit."""
         self.members: dict[int, tuple[int, ...]] = {}
@@ -241,6 +245,8 @@ class Queues:
         self.taken += 1
         message.arrival = self.taken
         envelope = message.envelope
+        if envelope.context in self._failed:
+            return
         if is_collective(envelope.context) and envelope.context <= self._finished.get(envelope.context >> 32, 0):
             self._late = self._late or self._none_any_more(envelope)
             return
@@ -254,13 +260,18 @@ class Queues:
         if self._is_late_told:
             return None
         left = min(filter(is_collective, self.by_context), default=None)
-        if self._late is not None or left is None:
-            return self._late
-        return self._none_any_more(next(iter(self.by_context[left].all.values())).envelope)
+        late = self._late
+        if late is not None:
+            return CollectiveMismatch(late.number, late.rank, RETURNED, late.peer, late.there, late.where)
+        if left is None:
+            return None
+        return self._none_any_more(next(iter(self.by_context[left].all.values())).envelope, RETURNED)
 
-    def call_failed(self) -> None:
+    def call_failed(self, context: int) -> None:
         """Note that a collective call has raised an error, so that its remaining messages are no mismatch."""
         self._is_late_told = True
+        self._failed.add(context)
+        self.by_context.pop(context, None)
 
     def put_back(self, message: Received) -> None:
         """Put a message back in its place in the order of arrival, or give it to the first posted receive."""
@@ -338,10 +349,10 @@ class Queues:
         if left:
             raise self._none_any_more(next(iter(left.all.values())).envelope)
 
-    def _none_any_more(self, envelope: Envelope) -> CollectiveMismatch:
+    def _none_any_more(self, envelope: Envelope, why: str = FINISHED_IT) -> CollectiveMismatch:
         """Return the error about a message of a collective call in which this rank is not, and will not be."""
         number, tag, where = envelope.context & _NUMBER, str(envelope.tag), self.where(envelope.context)
-        return CollectiveMismatch(number, self._rank, "no such call any more", envelope.source, tag, where)
+        return CollectiveMismatch(number, self._rank, why, envelope.source, tag, where)
 
     def _of(self, context: int) -> _Context:
         found = self.by_context.get(context)
@@ -562,9 +573,13 @@ class Transport(ABC):
         with self._lock:
             self._queues.finish(context)
 
-    def call_failed(self) -> None:
+    def call_failed(self, context: int) -> None:
         """Note that a collective call has raised an error, so that its remaining messages are no mismatch."""
-        self._queues.call_failed()
+        with self._lock:
+            self._queues.call_failed(context)
+
+    def await_end(self, rank: int) -> None:  # noqa: B027 - a transport without news of ends does nothing
+        """Wait a moment for the end of a rank that has failed, so that the run is said to have ended because of it."""
 
     def straight(self, context: int) -> Straight | None:
         """Return the short way of small messages in that context; None: there is none."""

@@ -74,7 +74,7 @@ def test_a_rank_that_has_got_a_message_of_a_finished_call_says_so_at_its_end() -
         first.finish(CALL | 1)
         first.close()
         told = [one for one in said(control) if isinstance(one, wire.CallMismatch)]
-        assert told == [wire.CallMismatch(1, (0, "no such call any more"), (1, "bcast(root=1)"))]
+        assert told == [wire.CallMismatch(1, (0, "no call, because it has returned from main"), (1, "bcast(root=1)"))]
 
 
 def test_a_mismatch_that_a_call_has_raised_is_not_told_again() -> None:

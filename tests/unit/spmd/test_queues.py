@@ -115,6 +115,8 @@ def test_at_the_end_a_message_of_a_call_that_was_never_made_is_late() -> None:
     queues.put(message(5, "bcast", CALL | 2))
     assert "collective call 1" in str(queues.late)
     assert queues.take(5, CALL | 1, "bcast") is not None
-    assert "collective call 2: rank 0 is in no such call any more, rank 5 in bcast" in str(queues.late)
-    queues.call_failed()
+    assert "collective call 2: rank 0 is in no call, because it has returned from main, rank 5 in bcast" in str(
+        queues.late
+    )
+    queues.call_failed(CALL | 1)
     assert queues.late is None
