@@ -15,7 +15,7 @@ import pickle
 import threading
 from collections.abc import Sequence
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -30,7 +30,11 @@ from .rings import AWAKE, DATA_AT, FRAME, FRAME_BYTES, HEAD, MASK, RING_BODY_BYT
 from .waits import SOMETIMES_S
 
 if TYPE_CHECKING:
-    from .sockets import SocketTransport
+    from .interrupts import TransportLock
+    from .peers import Peers
+    from .rules.ends import Ends
+    from .transport import Queues
+    from .waits import Waits
 
 SELDOM = 63
 """Of 64 frames that a rank takes from a ring, one goes through all checks, which also look into the sockets."""
@@ -45,12 +49,26 @@ _Taken = tuple[tuple[Tag, int, bytes], Any, int]
 """Tag, form and meta of a message; its body; its number in the order of arrival."""
 
 
+class _Rings(Protocol):
+    """What `Straight` uses of `sockets.SocketTransport`, which imports this module."""
+
+    sent: int
+
+    @property
+    def parts(self) -> tuple[Peers, Ends, Queues, Waits]: ...
+
+    @property
+    def lock(self) -> TransportLock: ...
+
+    def put_back(self, message: Received) -> None: ...
+
+
 class Straight:
     """The straight path of one communicator's messages."""
 
     __slots__ = ("_context", "_ends", "_lock", "_main", "_metas", "_peers", "_queues", "_transport", "_waits")
 
-    def __init__(self, transport: SocketTransport, context: int) -> None:
+    def __init__(self, transport: _Rings, context: int) -> None:
         self._transport, self._context = transport, context
         self._peers, self._ends, self._queues, self._waits = transport.parts
         self._lock = transport.lock.lock

@@ -20,7 +20,6 @@ from .errors import CollectiveMismatch, NoRoom, PeerEnded, SpmdError
 
 if TYPE_CHECKING:
     from .bodies import Received  # which needs NumPy
-    from .straight import Straight
 
 Buffers = Sequence[memoryview]
 USER = 0
@@ -81,6 +80,19 @@ class NodePlace:
     def ranks(self) -> range:
         """The ranks of the node."""
         return range(self.first, self.first + self.count)
+
+
+class StraightPath(Protocol):
+    """The short way of one communicator's small messages. Each call returns whether it has done its work (`recv`: the
+    object, or `envelope.NOTHING`)."""
+
+    def send(self, value: Any, dest: Any, tag: Any) -> bool: ...
+
+    def send_array(self, array: Any, dest: Any, tag: Any) -> bool: ...
+
+    def recv(self, source: Any, tag: Any) -> Any: ...
+
+    def recv_array(self, room: Any, source: Any, tag: Any) -> bool: ...
 
 
 class Window(Protocol):
@@ -581,7 +593,7 @@ class Transport(ABC):
     def await_end(self, rank: int) -> None:  # noqa: B027 - a transport without news of ends does nothing
         """Wait a moment for the end of a rank that has failed, so that the run is said to have ended because of it."""
 
-    def straight(self, context: int) -> Straight | None:
+    def straight(self, context: int) -> StraightPath | None:
         """Return the short way of small messages in that context; None: there is none."""
         return None
 
