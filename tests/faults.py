@@ -176,13 +176,20 @@ def run_tests(
     passed: dict[str, bool] = {}
     if results.exists():
         for case in ElementTree.parse(results).iter("testcase"):
-            name = f"{case.get('file')}::{case.get('name', '').partition('@')[0]}"
+            name = f"{file_of(case, tree)}::{case.get('name', '').partition('@')[0]}"
             passed[name] = passed.get(name, True) and not {child.tag for child in case} & {
                 "failure",
                 "error",
                 "skipped",
             }
     return done.returncode, passed, done.stdout.decode(errors="replace")
+
+
+def file_of(case: ElementTree.Element, tree: Path) -> str:
+    """Return the file that has a test. `file` is that of its code: a helper's for a decorated test. `classname`
+    is made of the test's own address."""
+    own = case.get("classname", "").replace(".", "/") + ".py"
+    return own if (tree / own).is_file() else case.get("file", "")
 
 
 def verdict(fault: Fault, code: int, passed: dict[str, bool], text: str) -> str:
