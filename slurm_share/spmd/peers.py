@@ -163,14 +163,19 @@ class Peers:
                 self._unanswered.discard(connection)
 
     def make_ring(self, channel: Outgoing) -> None:
-        """Make a ring to a rank of this node, if the limits allow it."""
+        """Make a ring to a rank of this node, if the limits allow it and the rank has not ended."""
         if not IS_ORDERED or not channel.in_node or len(self.ringed) >= MOST_RINGS or channel.backlog:
             return
         try:
             segment = Segment(0, SEGMENT_BYTES)
         except NoRoom:
             return  # messages go through the socket
-        channel.write(frames.RING, body_bytes=SEGMENT_BYTES, segment=segment)
+        try:
+            channel.write(frames.RING, body_bytes=SEGMENT_BYTES, segment=segment)
+        except (NoRoom, TransportError):
+            # The message before is sent: the receiver may have taken it and ended. The next message says so.
+            segment.close()
+            return
         if not channel.backlog:
             segment.close()  # the receiver has the file descriptor
         channel.ring = RingWriter(segment)

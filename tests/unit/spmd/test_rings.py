@@ -266,6 +266,47 @@ def test_a_ring_begins_after_some_messages_and_carries_the_next_ones() -> None:
         assert ring.words[HEAD] == ring.words[TAIL]
 
 
+def test_a_message_is_sent_although_its_receiver_ends_before_the_ring_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last message of a program may be the one after which the sender makes a ring."""
+    with ranks(2) as ((first, _), (second, _)):
+        make_ring = first._peers.make_ring
+
+        def make_ring_late(channel: Outgoing) -> None:
+            channel.sock.shutdown(socket.SHUT_WR)
+            make_ring(channel)
+
+        monkeypatch.setattr(first._peers, "make_ring", make_ring_late)
+        for number in range(RING_MESSAGES):
+            send(first, 1, number)
+        assert not first._peers.ringed
+        assert [recv(second, 0) for _ in range(RING_MESSAGES)] == list(range(RING_MESSAGES))
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_receiver_that_ends_while_it_is_woken_is_an_error_only_if_it_has_not_read_the_ring(
+    is_read: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = Outgoing.write
+
+    def write_late(channel: Outgoing, kind: int, *words: Any, **more: Any) -> None:
+        if is_read:
+            assert pair.incoming.read_ring()
+        channel.sock.shutdown(socket.SHUT_WR)
+        write(channel, kind, *words, **more)
+
+    with a_pair() as pair:
+        pair.may_use_the_ring(True)
+        pair.send(0, b"x")
+        pair.may_use_the_ring(False)
+        monkeypatch.setattr(Outgoing, "write", write_late)
+        if is_read:
+            pair.outgoing.wake_reader()
+            assert pair.got == [(0, b"x")]
+        else:
+            with pytest.raises(TransportError, match="Broken pipe"):
+                pair.outgoing.wake_reader()
+
+
 def test_a_rank_makes_a_limited_number_of_rings_and_reaches_all_others() -> None:
     with ranks(rings.MOST_RINGS + 4) as made:
         first = made[0][0]

@@ -118,6 +118,7 @@ for turn in range(30):
     MPI.Request.waitall(sends)
     comm.barrier()
 assert not comm.iprobe()
+comm.barrier()  # a message of what the ranks run next is not one of this program
 for line in comm.gather(lines) or []:
     for one in line:
         print(*one)
