@@ -119,7 +119,10 @@ class Comm(PointToPoint, CollectiveCalls, GpuCalls, LeftOutCalls):
         number, _told = self._agree("Dup()", None)
         return self._made_of(range(self.size), number, self)
 
-    Clone = Dup_with_info = Dup
+    Clone = Dup
+    """mpi4py's other name of `Dup`."""
+    Dup_with_info = Dup
+    """mpi4py's name of a `Dup` with hints, of which there are none."""
 
     def Create(self, group: RankGroup) -> Comm:
         """Return the communicator of a group of this one's ranks; COMM_NULL on ranks that are not in it. Collective.
@@ -184,7 +187,8 @@ class Comm(PointToPoint, CollectiveCalls, GpuCalls, LeftOutCalls):
         """Set `name`."""
         self._name = str(name)
 
-    name = property(Get_name, Set_name, doc="Name of the communicator, which only this rank knows.")
+    name = property(Get_name, Set_name)
+    """Name of the communicator, which only this rank knows."""
 
     def Is_inter(self) -> bool:
         """Return False: there are no intercommunicators."""
@@ -199,9 +203,13 @@ class Comm(PointToPoint, CollectiveCalls, GpuCalls, LeftOutCalls):
         return UNDEFINED
 
     is_inter = property(Is_inter)
+    """False; see `Is_inter`."""
     is_intra = property(Is_intra)
+    """True."""
     topology = property(lambda self: self.Get_topology())
+    """What `Get_topology` returns."""
     is_topo = property(lambda self: self.Get_topology() != UNDEFINED)
+    """Whether the ranks form a grid."""
 
     @staticmethod
     def Get_parent() -> Comm:
