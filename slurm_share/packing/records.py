@@ -532,8 +532,6 @@ class EndFacts(Struct, frozen=True, kw_only=True):
     """The kernel killed it because host memory was full."""
     was_started: bool = True
     """False: the program could not be executed."""
-    is_resumable: bool = True
-    """False: a rank that sends messages to others. It cannot go on later, so exit code 75 is a failure."""
     log_tail: bytes = b""
     """The end of its output."""
     room_ratio: float | None = None

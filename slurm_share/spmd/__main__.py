@@ -36,8 +36,9 @@ The output of rank 0 is unchanged; that of the others has "[rank] " before each
 line. Without OMP_NUM_THREADS, each rank gets its part of the cores. If a rank
 fails, the others are told, and are ended after 10 seconds.
 
-Exit code: 0 if all ranks ended with 0, 1 if one did not, 2 if the command was
-wrong, 130 after Ctrl-C; or the code that a rank passed to abort().
+Exit code: 0 if all ranks ended with 0, 75 if ranks ended with 75 (saved) and
+none failed, 1 if one failed, 2 if the command was wrong, 130 after Ctrl-C; or
+the code that a rank passed to abort().
 """
 USAGE = 2
 _QUIET = (PeerEnded, NodeLost, Aborted, StartTimeout)

@@ -41,9 +41,9 @@ class RankOutcome:
     """Exit code and reason of the end of a run."""
 
     code: int
-    """0: all ranks ended with 0."""
+    """0: all ranks ended with 0. 75: some have saved their state, and none failed."""
     why: str
-    """Sentence without full stop; empty with code 0."""
+    """Sentence without full stop; empty with codes 0 and 75."""
 
 
 def run_local(
@@ -142,6 +142,8 @@ class _Run:
         self._program, self._size, self._end_grace_s, self._kill_s = program, size, end_grace_s, kill_s
         self._node = os.uname().nodename
         self._ending: wire.RunEnding | None = None
+        self._has_saved = False
+        """A rank has saved its state, so that the run is not done."""
         self._term_at = self._kill_at = float("inf")
         if size > _MANY:
             raise_file_limit()
@@ -222,7 +224,9 @@ class _Run:
 
     def outcome(self) -> RankOutcome:
         """Return the outcome after `wait`."""
-        return RankOutcome(self._ending.code, self._ending.why) if self._ending is not None else RankOutcome(0, "")
+        if self._ending is not None:
+            return RankOutcome(self._ending.code, self._ending.why)
+        return RankOutcome(names.EXIT_SAVED if self._has_saved else 0, "")
 
     def interrupt(self, number: signal.Signals) -> None:
         """Send the ranks a signal and wait for them; slow ones get SIGTERM, then SIGKILL."""
@@ -271,6 +275,7 @@ class _Run:
             self._selector.unregister(pidfd)
             os.close(pidfd)
         code, number = (returncode, None) if returncode >= 0 else (None, -returncode)
+        self._has_saved = self._has_saved or code == names.EXIT_SAVED
         cause = ""
         if number == signal.SIGKILL and (kills := _memory_kills()) > self._memory_kills:
             cause, self._memory_kills = "out of host memory", kills

@@ -36,6 +36,10 @@ ENV_PPYTHON_MPI = "PPYTHON_USE_MPI4PY"
 ENV_CHECK = "LLSUB_CHECK"
 """1: the sender adds a checksum to every body, and the receiver compares it."""
 
+EXIT_SAVED = 75
+"""Exit code of a rank that has saved its state and goes on in a later job; as core/names.py."""
+GOOD_CODES = (0, EXIT_SAVED)
+"""Exit codes of ranks that have not failed."""
 START_S = 300.0
 """Default of ENV_START_S."""
 HEARTBEAT_S = 2.0

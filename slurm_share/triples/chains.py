@@ -129,7 +129,7 @@ def _read_state(awaited: AwaitedRun) -> _State:
     failed = f"; failed: {fold_some(found.failed, _FAILED_MOST)}" if found.failed else ""
     way = ""
     if not jobs:
-        again = together.AGAIN if run.together else f"llsub --resume {name} runs what is left"
+        again = together.again_text(run, name)
         way = f" and has no job in the queue: llsub --failed {name} shows what failed, {again}"
     return _State(False, jobs, f"{done}{failed}){way}")
 

@@ -17,7 +17,7 @@ from ..packing import ProgressReader
 from ..slurm import script as script_reader
 from . import added_tasks, queued_jobs, run_files, run_folder, submitting, task_reading
 from .records import TASKS_MAX, Run
-from .rules import deal, task_files, together
+from .rules import deal, task_files
 from .rules.submission import SbatchOptions
 from .rules.task_files import Tasks
 from .submitting import Output, ResumeOptions
@@ -53,7 +53,7 @@ def read_run(folder: Path) -> Run:
             "further inputs"
         )
     if run.together:
-        raise UsageError(f"{folder.name} has ranks, which all start together; {together.AGAIN}")
+        raise UsageError(f"{folder.name} has ranks, which all start together; submit a run with more ranks")
     return run
 
 

@@ -108,12 +108,12 @@ def must_submit_ahead(partition: str | None) -> bool:
 
 
 def _last(folder: Path, run: Run, found: Account, job: int, *, is_cancelled: bool) -> LastJob:
-    attempts = result_files.ResultFiles(folder, run)
+    attempts = result_files.ResultFiles(folder, run, all_starts=True)
     number_of = {start: JobStart.parse(start).number for start in found.jobs}
     return LastJob(
         job=job,
         is_cancelled=is_cancelled,
-        has_progressed=until_done.has_progressed(attempts, job, number_of),
+        has_progressed=until_done.has_progressed(attempts, job, number_of, are_ranks=run.together),
         tasks=run.tasks,
         done=found.done,
         failed=len(found.failed),

@@ -89,12 +89,13 @@ class Results:
 class ResultFiles:
     """The `results.jsonl` of all nodes of a run, in the order of their paths."""
 
-    def __init__(self, folder: Path, run: Run) -> None:
+    def __init__(self, folder: Path, run: Run, *, all_starts: bool = False) -> None:
+        """`all_starts`: also earlier starts of ranks that start together."""
         self._files = sorted((folder / run.log_folder).glob(f"p*_*/{run_folder.RESULTS}"))
         self._tasks = run.tasks
         self._only: str | None = None
         """The only start (records.Ended.job) that counts; None: all starts count."""
-        if run.together:
+        if run.together and not all_starts:
             last = max(self, key=lambda ended: ended.started, default=None)
             self._only = None if last is None else last.job
         self._windows: dict[int, tuple[int, bytes]] = {}

@@ -404,14 +404,18 @@ KEY_FOLDER = "rendezvous"
 """Folder of the key and of the addresses of the nodes; `slurm_share.spmd.key_folder` defines its contents.
 
 The key is made at submission, well before a node reads it, because a network file system may show a new file late. The
-launcher of node 0 removes it at the end of the run. A requeue makes a new key in a new folder, `rendezvous.1`, because
-an interrupted start leaves its folder behind. A rank may join only with the key of the present start, so ranks of an
-earlier start, on a node that lost contact, are refused."""
+launcher of node 0 removes it at the end of the job. A requeue makes a new key in a new folder, `rendezvous.1`, because
+an interrupted start leaves its folder behind; a further job of the run in `rendezvous.4712`. A rank may join only with
+the key of the present start, so ranks of an earlier start, on a node that lost contact, are refused."""
 
 
 def key_folder_of(folder: Path, job: str = "") -> Path:
     """Return the rendezvous folder of a run. `job`: as in records.Ended, "4711.1" after the first requeue."""
-    restarts = JobStart.parse(job).restarts
+    start = JobStart.parse(job)
+    jobs = read_jobs(folder) if job else []
+    if jobs and jobs[0] != start.number:  # the first job may start before its id is written
+        return folder / f"{KEY_FOLDER}.{start}"
+    restarts = start.restarts
     return folder / (f"{KEY_FOLDER}.{restarts}" if restarts else KEY_FOLDER)
 
 
@@ -435,7 +439,7 @@ def _make_key(place: Path) -> None:
 
 
 def make_key_anew(place: Path) -> None:
-    """Make the folder and the key after a requeue, and remove those of earlier starts. Raises OSError."""
+    """Make the folder and the key of a later start of the run, and remove those of earlier ones. Raises OSError."""
     for old in place.parent.glob(f"{KEY_FOLDER}*"):
         if old != place:
             remove_key(old)

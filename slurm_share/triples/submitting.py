@@ -134,8 +134,9 @@ def submit_new(
         run_files.remove(folder)
         raise
     except SlurmShareError as error:
-        again = f"submit it with llsub --resume {folder.name}" if not plan.run.together else "submit it again"
-        raise SlurmShareError(f"{error}\nIf there is no such job, {again}") from error
+        raise SlurmShareError(
+            f"{error}\nIf there is no such job, submit it with llsub --resume {folder.name}"
+        ) from error
     note_job(folder, job, output)
     try:
         chains.note_follower(folder, plan.run)
@@ -255,7 +256,7 @@ def resume(folder: Path, wishes: SbatchOptions, asked: ResumeOptions, output: Ou
     """
     run = run_folder.read_run(folder)
     if run.together:
-        raise UsageError(f"{folder.name}: {together.AGAIN}")
+        together.check_resume({name: getattr(asked, name) for name in asked.__struct_fields__})
     with run_files.claimed(folder):
         jobs = run_folder.read_jobs(folder)
         queued = _queued_or_unknown(folder, run, jobs, asked, output)
@@ -273,6 +274,8 @@ def resume(folder: Path, wishes: SbatchOptions, asked: ResumeOptions, output: Ou
         environ, recorded_owner = _environment(folder, run, asked.env)
         count = run.tasks - done
         left = f"{count} of {counted(run.tasks, 'task')} of {folder.name} {'is' if count == 1 else 'are'} left"
+        if run.together:
+            left = f"all {counted(run.tasks, 'rank')} of {folder.name} start again"
         new = _with_retries(run, asked, folder, output)
         if asked.until_done is not None:
             new = replace(new, until_done=asked.until_done)

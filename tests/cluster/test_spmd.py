@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import users_python
@@ -246,6 +247,39 @@ def test_two_users_with_two_array_elements_each_on_one_node(site: Cluster) -> No
             assert said.count("sum ") == 3, said
             assert [(total % 30 == element * 3, total == 3 * mine) for total, mine in found] == [(True, True)]
     process.wait_until(lambda: traces(site) == before, "nothing left of the runs", 120, every_s=0.5)
+
+
+PAGE = Path(__file__).parents[2] / "packaging/docs/spmd.md"
+RESTART = re.findall(r"`restart.py`:\n\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[0]
+
+
+def test_the_program_of_the_page_is_saved_and_goes_on_in_the_next_job_and_with_fewer_ranks(site: Cluster) -> None:
+    """The first job is told by hand, since Slurm tells it within the minute before the time. The second one ends."""
+    before = traces(site)
+    wait = "print('begun', flush=True)\n    time.sleep(0 if os.path.exists('state.npy') else 0.5)\n    X += 1"
+    text = RESTART.replace("X += 1", wait).replace(", sys", ", sys, time", 1)
+    made = Ranks(site, text, "[2,2,1]", "-T", "10", "--checkpoint-signal", "USR1@60", "--until-done=3")
+    made.wait_for(lambda: all("begun" in made.rank_log(rank) for rank in range(4)))
+    site.as_user("alice", ["scancel", "--signal=USR1", str(made.job)], check=True)
+    assert made.wait() == "FAILED", made.log()
+    assert "ExitCode=75:0" in site.job(made.job)
+    said = made.log()
+    assert "4 ranks done" in said
+    assert "saved, not finished: 0-3" in said
+    found = re.search(r"job (\d+) is submitted and goes on with what is left: job 2 of at most 3", said)
+    assert found, said
+    made.job = int(found[1])
+    assert made.wait() == "COMPLETED", made.log()
+    steps = re.search(r"60 steps, (\d+) of them in this job", made.rank_log(0))
+    assert steps, made.log()
+    assert 0 < int(steps[1]) < 60
+    assert [tried[-1].outcome for tried in made.attempts().values()] == ["done"] * 4
+    assert "no further job is needed" in made.log()
+    check_nothing_is_left(made, before)
+    fewer = site.as_user("alice", f"cd {made.home} && llsub --spmd --wait prog.py '[1,2,1]'")
+    assert fewer.returncode == 0, fewer.stdout + fewer.stderr
+    logs = site.as_user("alice", f"cat {made.home}/LLSUB.2/p*/prog.py.log.0").stdout
+    assert f"60 steps, {steps[1]} of them in this job" in logs  # from the file that the first job saved
 
 
 BOMBER = """

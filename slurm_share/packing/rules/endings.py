@@ -49,7 +49,7 @@ def classify(facts: EndFacts, cap_ratio: float | None = None, above_mib: int | N
     how = how_ended(facts.code, facts.signal)
     if not facts.was_started:
         return "not started", how
-    if facts.code == names.EXIT_SAVED and facts.is_resumable:
+    if facts.code == names.EXIT_SAVED:
         return "saved", how
     if facts.over_time:
         if facts.code == 0 and facts.is_told_to_save:

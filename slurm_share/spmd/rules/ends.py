@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from signal import Signals
 
 from .. import errors
+from ..names import GOOD_CODES
 from ..transport import NodePlace, communicator_of, is_answer, is_collective
 from ..wire import (
     CallMismatch,
@@ -21,6 +22,7 @@ from ..wire import (
 )
 
 NOTHING_MORE = "has ended and sends nothing more"
+SAVED = "has ended with exit code 75 (its state is saved) and sends nothing more"
 FINISHED = "has finished with messages and sends nothing more"
 NEVER_SAID_HELLO = "has ended without using messages, and the others wait for it"
 _NUMBER = (1 << 32) - 1
@@ -39,14 +41,14 @@ def reason(code: int | None, signal: int | None, cause: str = "") -> str:
         except ValueError:  # a real-time signal
             name = f"signal {signal}"
         return f"was killed ({cause})" if cause else f"was killed by {name}"
-    if code == 0:
-        return NOTHING_MORE
+    if code in GOOD_CODES:
+        return NOTHING_MORE if code == 0 else SAVED
     return f"ended with code {code}" + (f" ({cause})" if cause else "")
 
 
 def is_good(ended: RankEnded) -> bool:
-    """Return whether the rank ended with code 0 and without a signal."""
-    return ended.code == 0 and ended.signal is None
+    """Return whether the rank is done or has saved its state."""
+    return ended.code in GOOD_CODES and ended.signal is None
 
 
 def wait_text(waiting: RankWaiting) -> str:
@@ -171,9 +173,9 @@ class Ends:
         return rank in self._errors
 
     def is_orderly(self, rank: int) -> bool:
-        """Return whether a rank has ended with code 0."""
+        """Return whether a rank is done or has saved its state."""
         error = self._errors.get(rank)
-        return isinstance(error, errors.PeerEnded) and error.code == 0 and error.signal is None
+        return isinstance(error, errors.PeerEnded) and error.code in GOOD_CODES and error.signal is None
 
     @property
     def quiet(self) -> bool:
@@ -230,7 +232,7 @@ class Ends:
         if record.rank == self._rank:
             return
         good = is_good(record)
-        why = NOTHING_MORE if good else record.why
+        why = NOTHING_MORE if record.code == 0 and good else record.why
         error = errors.PeerEnded(record.rank, record.node, record.code, record.signal, why)
         if record.rank not in self._errors or not good:  # the first report may be Bye, a later one has the code
             self._errors[record.rank] = error

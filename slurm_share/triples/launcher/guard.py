@@ -406,7 +406,6 @@ def _take_over(shared: LauncherState, status: int) -> int:
                 code=code,
                 signal=number,
                 is_stopped_by_us=ours,
-                is_resumable=not run.together,
             )
         )
         outcome = outcomes.OUTCOMES[kind]

@@ -561,7 +561,6 @@ class Loop:
             is_host_memory=task.over_time_s is None
             and may_be_host_memory(code, number)
             and self._was_killed_for_memory(code, number),
-            is_resumable=not self.run.together,
             log_tail=task_logs.read_tail(task.log, task.log_start),
         )
         outcome, why = self.strategy.judge(task, facts)
@@ -741,7 +740,8 @@ class Loop:
         self.feeder.closed = True
         self.stop_with = signal.SIGTERM if number is signal.SIGHUP else number
         self.strategy.resume_all()
-        if self.run.checkpoint_signal is not None and number is signal.SIGTERM:
+        has_failed = self.ranks is not None and self.ranks.is_ending
+        if self.run.checkpoint_signal is not None and number is signal.SIGTERM and not has_failed:
             # At a preemption, at scancel and at a time limit without @SECONDS, SIGTERM is the only notice.
             self.telling = Deadline.after(GRACE_S - TERM_S)
             self._begin_to_save(number, again=False)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 from ...core.process import Deadline
 from ...packing import Attempt, EndFacts, RankWait
-from ...spmd.names import END_GRACE_S, LOST_S
+from ...spmd.names import END_GRACE_S, GOOD_CODES, LOST_S
 from .. import rank_python
 from ..records import Outcome
 from ..rules import together
@@ -73,7 +73,12 @@ class RankGroup:
             return outcome, together.missing_text(python, rank_python.INSTALL)
         self._read_rendezvous()
         reason = self.rendezvous.ending
-        if outcome != "done" and reason is not None and task.rank not in reason.ranks and not self.run.keep_going:
+        if (
+            outcome not in ("done", "saved")
+            and reason is not None
+            and task.rank not in reason.ranks
+            and not self.run.keep_going
+        ):
             return "unfinished", f"{why}; {together.short_reason(reason.why)}"
         return outcome, why
 
@@ -86,10 +91,15 @@ class RankGroup:
             code = 1  # for other ranks, like any other failure
         self.rendezvous.tell_ended(rank, code, number, why)
         self._read_rendezvous()
-        if not self.rendezvous.is_alive and (code, number) != (0, None):
+        if not self.rendezvous.is_alive and not (number is None and code in GOOD_CODES):
             self._begin_to_end(f"rank {rank} on {self.node.name} {why}")
 
     # ---- The end of the run ----
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether ranks are to end because one has failed, so that no collective save succeeds any more."""
+        return self._first is not None and not self.run.keep_going
 
     def tick(self) -> None:
         """Do what is due about once a second."""

@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from ...core import nodelist, numbers
 from ...core.errors import CommandError, LaunchError, UsageError, shown
 from ...core.process import Deadline, Stream, stream
-from ...core.records import JobStart
 from ...core.settings import Messages
 from ...packing import RankWait
 from ...spmd import checks, key_folder, names, wire
@@ -36,7 +35,7 @@ MODULE = "slurm_share.spmd.rendezvous"
 READY_S = 30.0
 """Seconds for the process to start and listen, also on a busy node."""
 KEY_S = 90.0
-"""Seconds to wait for the key that node 0 makes after a requeue: a network file system may show it late."""
+"""Seconds to wait for the key that node 0 makes at a later start: a network file system may show it late."""
 KEY_PAUSE_S = 0.2
 """Seconds between two attempts to find the key."""
 _SIOCGIFADDR = 0x8915
@@ -195,10 +194,10 @@ def _nodes(run: Run, node: Node, environ: Mapping[str, str]) -> tuple[tuple[str,
 
 
 def _wait_for_key(node: Node) -> None:
-    """Wait for the folder with the key, and check it; after a requeue, node 0 makes a new one. Raises LaunchError."""
+    """Wait for the folder with the key, and check it; node 0 makes that of a later start. Raises LaunchError."""
     place = node.rendezvous_folder
     assert place is not None
-    is_restarted = JobStart.parse(node.job).restarts > 0
+    is_restarted = place.name != run_folder.KEY_FOLDER
     try:
         if node.index == 0 and is_restarted:
             run_folder.make_key_anew(place)

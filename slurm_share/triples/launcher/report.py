@@ -219,7 +219,7 @@ def sentences(run: Run, summary: Summary, folder: Path) -> list[str]:
     if found.unfinished and is_too_much(failed, run.max_failures):
         said.append(f"stopped by {failure_limit_text(run)}")
     if left and run.together:
-        said.append(together.AGAIN)
+        said += together.left_sentences(run, found.done, len(found.saved), shlex.quote(str(folder)))
     elif left and run.until_done is None:  # else next_job.py says what follows
         said.append(
             f"llsub --resume {shlex.quote(str(folder))} runs {'this one' if left == 1 else f'these {left}'} again"

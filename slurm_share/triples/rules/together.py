@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...core.errors import UsageError, shown
 from ...core.text import counted
@@ -15,18 +15,16 @@ MODULE = "slurm_share.spmd"
 _ONE_TASK = "each process is one rank, and the triple sets their number"
 _AT_ONCE = "all ranks start at once, each on its own GPU and cores"
 _ANEW = "a rank that has ended cannot join the run again"
-_SAVED = "ranks are not resumed; let the program save its arrays (slurm_share.spmd.save), and load them when it begins"
 REFUSED = {
     "tasks": _ONE_TASK, "ntasks": _ONE_TASK, "sweep": _ONE_TASK, "zip": _ONE_TASK, "distribution": _ONE_TASK,
     "retries": _ANEW, "max_failures": _ANEW, "oom_retries": _ANEW,
     "pack": _AT_ONCE, "gpu_mem": _AT_ONCE, "gpus_per_task": _AT_ONCE, "name": _AT_ONCE, "max_per_gpu": _AT_ONCE,
     "order": _AT_ONCE, "memory_guard": _AT_ONCE, "estimate": _AT_ONCE, "hang": _AT_ONCE, "undo": _AT_ONCE,
-    "checkpoint_signal": _SAVED, "until_done": _SAVED, "slot": _AT_ONCE, "compare_sharing": _AT_ONCE,
+    "slot": _AT_ONCE, "compare_sharing": _AT_ONCE,
     "task_cpus": _AT_ONCE, "task_mem": _AT_ONCE, "task_time": "ranks end together, and -T limits their job",
 }  # fmt: skip
 """Options of llsub (names of the arguments) that conflict with --spmd, and why."""
-AGAIN = "a run with --spmd cannot be resumed; submit it again"
-COMMENT = "# When a rank fails, the other ranks are ended. Such a run cannot be resumed; submit it again."
+COMMENT = "# When a rank fails, the other ranks are ended. llsub --resume starts all ranks again."
 
 
 def check(written: Sequence[str], triple: Triple) -> None:
@@ -42,6 +40,14 @@ def check(written: Sequence[str], triple: Triple) -> None:
             f"{triple} has {triple.nodes * triple.per_node} ranks, but a run with --spmd has at most {MOST_RANKS}, and "
             f"{MOST_RANKS_PER_NODE} on a node; write fewer, or use mpi4py with srun"
         )
+
+
+def check_resume(asked: Mapping[str, object]) -> None:
+    """Raise UsageError for options of llsub --resume that conflict with --spmd. `asked`: values; None: not given."""
+    for name, value in asked.items():
+        if name in REFUSED and value is not None:
+            option = f"--{name.replace('_', '-')}"
+            raise UsageError(f"{option} conflicts with --spmd: {REFUSED[name]}; remove {option}")
 
 
 def check_nodes(nodes: int, between_nodes: str) -> None:
@@ -86,14 +92,26 @@ def is_module_missing(log_tail: bytes) -> bool:
 
 
 def again_text(run: Run, folder: str) -> str:
-    return AGAIN if run.together else f"llsub --resume {folder} runs what is left"
+    return f"llsub --resume {folder} {'starts all ranks again' if run.together else 'runs what is left'}"
 
 
 def unfinished_text(run: Run) -> str:
-    if run.together:
-        return AGAIN
+    what = "if a rank is not done, all ranks run again" if run.together else "unfinished tasks run again"
     how = "with llsub --resume" if run.until_done is None else "in the next job (--until-done)"
-    return f"unfinished tasks run again {how}"
+    return f"{what} {how}"
+
+
+def left_sentences(run: Run, done: int, saved: int, folder: str) -> list[str]:
+    """Return what follows for a run in which not all ranks are done. `done`, `saved`: the number of such ranks."""
+    said = []
+    if done and saved:
+        said.append(
+            f"{counted(saved, 'rank')} saved and {done} ended with exit code 0: the run is not done, and all ranks "
+            "start again"
+        )
+    if run.until_done is None:  # else next_job.py says what follows
+        said.append(again_text(run, folder))
+    return said
 
 
 def short_reason(sentence: str) -> str:

@@ -44,17 +44,20 @@ class LastJob(Struct, frozen=True, kw_only=True):
         return self.tasks - self.done - self.failed
 
 
-def has_progressed(attempts: Iterable[Ended], job: int, number_of: dict[str, int | None]) -> bool:
+def has_progressed(
+    attempts: Iterable[Ended], job: int, number_of: dict[str, int | None], *, are_ranks: bool = False
+) -> bool:
     """Return whether a job has done a task, saved a state, or advanced a task further than earlier jobs have.
 
     `number_of`: `Ended.job` -> Slurm's job id. A task that was killed counts if its program reported more units of work
-    than any attempt of another job.
+    than any attempt of another job. `are_ranks`: all start again, so one that is done is no progress of the run.
     """
+    counts = ("saved",) if are_ranks else ("done", "saved")
     here: dict[int, float] = {}
     before: dict[int, float] = {}
     for ended in attempts:
         is_here = number_of.get(ended.job) == job
-        if is_here and ended.outcome in ("done", "saved"):
+        if is_here and ended.outcome in counts:
             return True
         if ended.units is not UNSET:
             found = here if is_here else before

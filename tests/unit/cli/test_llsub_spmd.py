@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
 import stat
 import sys
 from pathlib import Path
@@ -173,14 +175,30 @@ def test_without_the_option_a_python_file_has_to_be_executable(desk: Path, capsy
     assert "--keep-going needs --pack" in capsys.readouterr().err
 
 
-def test_a_run_of_ranks_is_not_resumed(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("--spmd", "prog.py", "[1,2]") == 0
-    assert call("--resume", "LLSUB.1") == 2
-    assert "a run with --spmd cannot be resumed; submit it again" in capsys.readouterr().err
-    assert len(submitted(desk)) == 1
+def test_a_run_of_ranks_is_resumed_with_all_ranks(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--spmd", "prog.py", "[1,2]", "--checkpoint-signal", "USR1@60", "--until-done=3") == 0
+    run = run_of(desk)
+    assert (run.checkpoint_signal, run.until_done) == (signal.SIGUSR1, 3)
+    assert "--signal=USR1@60" in submitted(desk)[0]
+    folder = run_folder.node_folder(desk / "LLSUB.1", run, 0, 1, "n1")
+    folder.mkdir(parents=True)
+    ends = [{"task": 0, "rank": 0, "outcome": "done"}, {"task": 1, "rank": 1, "outcome": "saved"}]
+    common = {"attempt": 1, "node": "n1", "slot": None, "gpu": None, "gpu_uuid": None, "cpus": "", "started": 1.0,
+              "seconds": 1.0, "code": 0, "signal": None, "peak_gpu_mib": None, "why": "", "job": "4711"}  # fmt: skip
+    (folder / run_folder.RESULTS).write_text("".join(json.dumps(common | one) + "\n" for one in ends))
+    assert call("--resume", "LLSUB.1") == 0
+    shown = capsys.readouterr()
+    assert "all 2 ranks of LLSUB.1 start again" in shown.out + shown.err
+    assert len(submitted(desk)) == 2
     script = (desk / "LLSUB.1" / run_folder.LAUNCH_SCRIPT).read_text()
-    assert "--resume" not in script
-    assert "cannot be resumed; submit it again" in script
+    assert "llsub --resume starts all ranks again" in script
+
+
+def test_retries_of_one_rank_are_refused_at_resume(desk: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call("--spmd", "prog.py", "[1,2]") == 0
+    assert call("--resume", "LLSUB.1", "--retries=2") == 2
+    assert "--retries conflicts with --spmd: a rank that has ended cannot join the run again" in capsys.readouterr().err
+    assert len(submitted(desk)) == 1
 
 
 def test_ranks_on_several_nodes_have_a_key_that_nobody_else_reads(desk: Path) -> None:

@@ -158,7 +158,6 @@ def test_failure_without_a_message_is_suspected_only_on_a_full_gpu(fields, cap_r
     [
         ({"code": 75}, "saved"),
         ({"code": 75, "is_stopped_by_us": True}, "saved"),
-        ({"code": 75, "is_resumable": False}, "failed"),
         ({"code": 0, "is_stopped_by_us": True}, "unfinished"),  # it may have saved its state
         ({"code": 143, "is_stopped_by_us": True}, "unfinished"),
         ({"code": 0, "is_told_to_save": True}, "saved"),

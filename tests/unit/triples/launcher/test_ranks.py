@@ -20,7 +20,7 @@ from slurm_share.core.settings import Messages
 from slurm_share.packing import RankWait
 from slurm_share.spmd import joining, names
 from slurm_share.spmd.errors import TransportError
-from slurm_share.triples import run_folder
+from slurm_share.triples import run_files, run_folder
 from slurm_share.triples.launcher import rendezvous
 from slurm_share.triples.launcher.rank_group import RankGroup
 from slurm_share.triples.launcher.report import summarize
@@ -73,8 +73,7 @@ def test_a_killed_rank_ends_the_others_with_a_sentence(tmp_path: Path) -> None:
     sentence = "^slurm-share launch: rank 2 on .+ was killed by SIGKILL; the other 3 were ended$"
     assert len(re.findall(sentence, said, re.M)) == 1
     assert "ended by a signal: 2" in said
-    assert "a run with --spmd cannot be resumed; submit it again" in said
-    assert "--resume" not in said
+    assert "LLSUB.1 starts all ranks again" in said
     check_nothing_is_left(made)
 
 
@@ -111,7 +110,72 @@ def test_ranks_that_do_not_hear_are_ended_after_a_while(tmp_path: Path) -> None:
     assert codes == [1]
     assert list(made.result_outcomes().values()) == ["signal", "unfinished", "unfinished"]
     assert made.results()[1].code == 5
-    assert "a run with --spmd cannot be resumed; submit it again" in said
+    assert "LLSUB.1 starts all ranks again" in said
+
+
+SAVE = RANK + (
+    "def save(*_): print('told', flush=True); open(f'saved.{rank}', 'w').close(); sys.exit(75)\n"
+    "if os.path.exists(f'saved.{rank}'): sys.exit(0)\n"
+    "signal.signal(signal.SIGUSR1, save)\n"
+    "print('waits', flush=True)\n"
+    "while True: time.sleep(0.1)\n"
+)
+"""A rank that saves its state when it is told to, and goes on from there in the next job."""
+
+
+def are_waiting(made: Ranks) -> bool:
+    return all("waits" in made.log(rank) for rank in range(made.run.processes))
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_ranks_that_are_told_to_save_are_saved_and_all_start_again(tmp_path: Path, number: signal.Signals) -> None:
+    made = Ranks(tmp_path, SAVE, 3, checkpoint_signal=signal.SIGUSR1).start()
+    wait_for(lambda: are_waiting(made))
+    kill(made.launchers[0].pid, number)
+    codes, said = made.end()
+    assert codes == [75], said
+    assert list(made.result_outcomes().values()) == ["saved"] * 3
+    assert "saved, not finished: 0-2" in said
+    assert "LLSUB.1 starts all ranks again" in said
+    assert made.go()[0] == [0]
+    assert list(made.result_outcomes().values()) == ["done"] * 3
+    check_nothing_is_left(made)
+
+
+def test_a_rank_that_saved_beside_ranks_that_are_done_makes_the_run_start_again(tmp_path: Path) -> None:
+    made = Ranks(tmp_path, RANK + "sys.exit(75 * (rank == 1))\n", 3)
+    codes, said = made.go()
+    assert codes == [75], said
+    assert list(made.result_outcomes().values()) == ["done", "saved", "done"]
+    assert "1 rank saved and 2 ended with exit code 0: the run is not done, and all ranks start again" in said
+
+
+def test_ranks_are_not_told_to_save_when_one_has_failed(tmp_path: Path) -> None:
+    """A collective call would wait for the rank that has failed."""
+    made = Ranks(tmp_path, SAVE, 3, grace_s=0.5, checkpoint_signal=signal.SIGUSR1).start()
+    wait_for(lambda: are_waiting(made))
+    kill(made.pid(0))
+    codes, said = made.end()
+    assert codes == [1], said
+    assert list(made.result_outcomes().values()) == ["signal", "unfinished", "unfinished"]
+    assert "told" not in made.log(1)
+
+
+def test_a_later_job_of_ranks_on_two_nodes_has_a_key_of_its_own(tmp_path: Path) -> None:
+    made = Ranks(tmp_path, SAVE, 1, 2, checkpoint_signal=signal.SIGUSR1)
+    run_files.note_job(made.folder, 4711)
+    made.start()
+    wait_for(lambda: are_waiting(made))
+    for launcher in made.launchers:
+        kill(launcher.pid, signal.SIGUSR1)
+    assert made.end()[0] == [1, 1]
+    assert list(made.result_outcomes().values()) == ["saved"] * 2
+    assert not list(made.folder.glob("rendezvous*"))
+    run_files.note_job(made.folder, 4712)
+    codes, said = made.go(SLURM_JOB_ID="4712")
+    assert codes == [0, 0], said
+    assert list(made.result_outcomes().values()) == ["done"] * 2
+    assert not list(made.folder.glob("rendezvous*"))
 
 
 def test_with_keep_going_the_others_go_on(tmp_path: Path) -> None:

@@ -56,6 +56,21 @@ def test_a_job_progresses_by_a_done_saved_or_advanced_task(attempts: list[Ended]
     assert until_done.has_progressed(attempts, 7, {"6": 6, "7": 7, "7.1": 7}) is is_progress
 
 
+@pytest.mark.parametrize(
+    ("attempts", "is_progress"),
+    [
+        ([ended("7", "done"), ended("7", "unfinished")], False),
+        ([ended("7", "done"), ended("7", "saved")], True),
+        ([ended("7", "saved"), ended("7", "failed")], True),
+        ([ended("6", "unfinished", units=10.0), ended("7", "unfinished", units=10.0)], False),
+    ],
+)
+def test_a_rank_that_is_done_is_no_progress_of_a_run_that_starts_all_again(
+    attempts: list[Ended], *, is_progress: bool
+) -> None:
+    assert until_done.has_progressed(attempts, 7, {"6": 6, "7": 7}, are_ranks=True) is is_progress
+
+
 def test_a_next_job_starts_after_all_earlier_ones_and_says_what_it_is() -> None:
     argv = until_done.argv_after(["sbatch", "--parsable", "-d", "after:3", "x.sh"], RUN, 3, [7, 8], "LLSUB.1")
     assert argv == [
