@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-VERSION = 1
-"""Version of the frames and of the messages to and from the rendezvous process. Both ends must agree."""
+VERSION = 2
+"""Version of the frames and of the messages to and from the rendezvous process. Both ends must agree.
+
+Version 2 has rings (RING and WAKE), messages that are answered, and contexts of other communicators.
+"""
 
 ENV_RENDEZVOUS = "LLSUB_RENDEZVOUS"
 """Abstract Unix socket of the node's rendezvous process, without the leading NUL byte."""

@@ -128,3 +128,16 @@ def test_a_broken_connection_counts_what_was_not_taken() -> None:
     with pytest.raises(TransportError):
         channel.write(frames.BYE)
     ours.close()
+
+
+def test_a_rank_of_an_older_version_is_refused_before_it_gets_frames_that_it_does_not_know() -> None:
+    """A version is raised with its frames: version 1 ended at BYE, version 2 at WAKE."""
+    assert {1: frames.BYE, 2: frames.WAKE}[VERSION] == frames.WAKE
+    for older in range(1, VERSION):
+        ours, theirs = socket.socketpair()
+        incoming = Incoming(ours, None, "run", lambda message: None, lambda lent: None)
+        theirs.sendall(frames.pack(frames.HELLO, 0, form=older, meta=b"run", context=3))
+        with pytest.raises(TransportError, match=f"version {older} of the protocol"):
+            incoming.read(memoryview(bytearray(512)))
+        theirs.close()
+        incoming.close()

@@ -233,6 +233,7 @@ def test_the_process_needs_no_numpy():
         (wire.Hello(-1, 1, 0), "no rank -1"),
         (wire.Hello(0, 1, 0), r"process \d+ is rank 0"),
         (wire.Hello(1, 1, 0, VERSION + 1), f"version {VERSION + 1}.*has {VERSION}"),
+        (wire.Hello(1, 1, 0, 1), f"version 1 .*has {VERSION}: reinstall"),
         (wire.Bye(0), "sends Hello first"),
         (wire.Welcome(1, (), (), "", "", ""), "sends Hello first"),
     ],
