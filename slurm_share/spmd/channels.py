@@ -21,7 +21,7 @@ from itertools import islice
 
 from . import frames
 from .bodies import Received, SegmentBody, new_bytes, split_buffers
-from .envelope import Envelope
+from .envelope import Envelope, Tag
 from .errors import NoRoom, TransportError
 from .frames import Frame
 from .handshake import HandshakeClient, HandshakeRefused
@@ -184,6 +184,13 @@ class Outgoing:
                 raise
         if self.broken is not None:
             raise TransportError(self.broken)
+
+    def put(self, context: int, tag: Tag, form: int, meta: bytes, buffers: Sequence[memoryview], size: int) -> bool:
+        """Write a message without a window into the ring, and return whether that was possible."""
+        ring = self.ring
+        if ring is None or self.backlog or size > RING_BODY_BYTES:
+            return False
+        return self._put(ring, ring.describe(tag, form, meta), buffers, size, context)
 
     def wake_reader(self) -> None:
         """Send a frame that wakes the receiver, if it sleeps and has not read the ring."""

@@ -33,12 +33,12 @@ from .segments import MappedSegment, Segment
 
 IS_ORDERED = os.uname().machine in ("x86_64", "AMD64")
 """Whether other processors see this processor's stores in the order of the program."""
-RING_BYTES = 256 << 10
-"""Size of the frames in a ring: a power of two, and as much as a processor's own cache can hold."""
-RING_BODY_BYTES = 64 << 10
-"""Limit of a body in a ring. Larger ones are in segments."""
+RING_BYTES = 512 << 10
+"""Size of the frames in a ring: a power of two, with room for a largest frame beside one that is being read."""
+RING_BODY_BYTES = 256 << 10
+"""Limit of a body in a ring. Larger ones are in segments, which need an answer through the socket."""
 MOST_RINGS = 16
-"""Limit of rings that a rank makes, so of 4 MiB of memory. Messages to further ranks use sockets."""
+"""Limit of rings that a rank makes, so of 8 MiB of memory. Messages to further ranks use sockets."""
 RING_MESSAGES = 8
 """Number of messages to a rank after which there is a ring, so that a run of many ranks starts without."""
 HEAD, TAIL, AWAKE = 0, 8, 9

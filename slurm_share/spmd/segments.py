@@ -1,8 +1,10 @@
 """Shared memory between the ranks of a node: segments made by memfd_create, which end with the processes.
 
 The sender owns a segment: it makes it, writes it, passes its file descriptor once to each peer, and reuses it after the
-peer has copied the contents. A new segment is slower than the socket, because the kernel must clear its pages. So
-messages use only segments whose pages have been touched.
+peer has copied the contents. So a body is copied twice: by the send into a segment, and from there by the receive, into
+the buffer of `Recv` or the memory of the new object. One copy would need a send that waits for its receiver, or the
+right to read another process's memory. A new segment is slower than the socket, because the kernel must clear its
+pages. So messages use only segments whose pages have been touched.
 """
 
 from __future__ import annotations

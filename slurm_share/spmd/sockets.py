@@ -96,7 +96,10 @@ class SocketTransport(Transport):
                     channel.write(frames.WINDOW, body_bytes=segment.size, segment=segment)
                 if self._checks:
                     form, meta = form | frames.CHECKED, meta + frames.checksum(buffers)
-                self._send_body(channel, context, tag_bytes, form, meta, buffers, size)
+                # Again, because what made `_put` take this way, such as a segment to free, is done here. Otherwise a
+                # body in a segment would be answered by one in a segment, and so on.
+                if window is not None or not channel.put(context, tag, form, meta, buffers, size):
+                    self._send_body(channel, context, tag_bytes, form, meta, buffers, size)
             except TransportError as error:
                 self._raise_broken(dest, context, error)
             self.sent += 1

@@ -380,6 +380,35 @@ def test_a_receiver_that_sleeps_gets_its_message_through_the_socket() -> None:
         assert recv(second, 0) == "wake up"
 
 
+def test_a_message_that_took_a_segment_is_followed_by_messages_in_the_rings() -> None:
+    body = np.zeros(50_000, np.uint8)
+    with ranks(2) as ((first, _), (second, _)):
+        there, back = with_ring(first, second), with_ring(second, first)
+        second._peers.fall_asleep()
+        send(first, 1, body)  # through the socket, after which there is a segment for the next one
+        send(first, 1, body)
+        second._peers.wake_up()
+        assert [recv(second, 0).nbytes for _ in range(2)] == [body.nbytes] * 2
+        assert second._peers.to_free, "the message was in no segment"
+        second._peers.pool.grow(body.nbytes)
+        for sender, receiver, ring in ((second, first, back), (first, second, there)) * 3:
+            before = ring.words[HEAD]
+            send(sender, receiver.rank, body)
+            assert ring.words[HEAD] >= before + body.nbytes
+            assert recv(receiver, sender.rank).nbytes == body.nbytes
+
+
+def test_a_body_of_256_kib_goes_through_the_ring_wherever_the_frame_before_it_ended() -> None:
+    with ranks(2) as ((first, _), (second, _)):
+        ring = with_ring(first, second)
+        for size in (1, 256 << 10, 256 << 10, 70_000, 256 << 10, 3000, 200_000, 256 << 10):
+            body = np.random.default_rng(size).bytes(size - 200 if size > 200 else size)
+            before = ring.words[HEAD]
+            send(first, 1, body)
+            assert ring.words[HEAD] >= before + len(body)
+            assert recv(second, 0) == body
+
+
 def test_a_receiver_with_frames_in_its_ring_does_not_sleep() -> None:
     with ranks(2) as ((first, _), (second, _)):
         ring = with_ring(first, second)
