@@ -107,4 +107,6 @@ def __getattr__(name: str) -> object:
         from . import topologies
 
         return getattr(topologies, name)
+    if name == "_typedict":  # mpi4py's, which programs use though its name is private
+        return named_types.BY_LETTER
     raise _error_of(name)

@@ -20,6 +20,12 @@ def whole(value: Any) -> int | None:
         return None
 
 
+def checked_status(status: Any, call: str) -> None:
+    """Raise UsageError unless it is None or a Status, so that no message is received without a place for it."""
+    if status is not None and not hasattr(status, "take"):
+        raise UsageError(f"{call}: a status is an MPI.Status or None, not {status!r}")
+
+
 def seconds(timeout_s: Any) -> float | None:
     """Return a timeout in seconds; None: without a limit. Raises UsageError."""
     try:
@@ -28,6 +34,11 @@ def seconds(timeout_s: Any) -> float | None:
     except TypeError:
         pass
     raise UsageError(f"timeout_s is a number of seconds or None, not {timeout_s!r}")
+
+
+def is_any_tag(tag: Any) -> bool:
+    """Return whether a receive takes messages of every tag."""
+    return tag is None or (not isinstance(tag, str) and whole(tag) == ANY_TAG)
 
 
 def tag_of(tag: Any) -> Tag:

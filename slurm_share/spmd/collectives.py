@@ -262,8 +262,12 @@ def exscan(group: Group, value: Any, op: Any) -> Any:
 
 def one_for_each(group: Group, values: Sequence[Any] | None, call: str) -> list[Any]:
     """Return the values as a list. Raises UsageError unless there is one for each rank."""
-    given = [] if values is None else list(values)
-    if values is None or len(given) != group.size:
-        what = "None" if values is None else f"{len(given)} values"
+    try:
+        found = iter(values)  # type: ignore[arg-type]
+    except TypeError:
+        found = None
+    given = [] if found is None else list(found)
+    if found is None or len(given) != group.size:
+        what = repr(values) if found is None else f"{len(given)} values"
         raise UsageError(f"{call} needs a sequence with one value for each of the {group.size} ranks, not {what}")
     return given

@@ -174,6 +174,8 @@ class Comm(PointToPoint, CollectiveCalls, GpuCalls, LeftOutCalls):
 
     def Compare(self, comm: Comm) -> int:
         """Return IDENT for the same communicator, CONGRUENT, SIMILAR or UNEQUAL, which compare the ranks."""
+        if not isinstance(comm, Comm):
+            raise UsageError(f"Compare needs two communicators, not {comm!r}")
         if self._origin is comm._origin:
             return IDENT
         found = self.group.Compare(comm.group)

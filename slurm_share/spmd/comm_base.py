@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
-from .arguments import tag_of, whole
+from .arguments import is_any_tag, tag_of, whole
 from .calls import Group
-from .constants import ANY_SOURCE, ANY_TAG
+from .constants import ANY_SOURCE
 from .envelope import Tag
 from .errors import UsageError
 from .transport import Transport, user_context
@@ -87,5 +87,5 @@ class CommBase:
         return number
 
     def _wanted(self, source: Any, tag: Any) -> tuple[int | None, int, Tag | None]:
-        number = None if source is None or source == ANY_SOURCE else self._rank(source, "recv")
-        return number, user_context(self.group.communicator), None if tag is None or tag == ANY_TAG else tag_of(tag)
+        number = None if source is None or whole(source) == ANY_SOURCE else self._rank(source, "recv")
+        return number, user_context(self.group.communicator), None if is_any_tag(tag) else tag_of(tag)

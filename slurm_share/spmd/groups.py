@@ -60,20 +60,24 @@ class RankGroup:
     # mpi4py's programs call these on the class with two groups, or on the first one: both work with methods.
     def Union(self, group: RankGroup) -> RankGroup:
         """Return the ranks of this group, then those of the other that are not in it."""
+        _check(group, "Union")
         return self._group_with(group, dict.fromkeys((*self.members, *group.members)))
 
     def Intersection(self, group: RankGroup) -> RankGroup:
         """Return the ranks of this group that are in the other."""
+        _check(group, "Intersection")
         others = set(group.members)
         return self._group_with(group, (one for one in self.members if one in others))
 
     def Difference(self, group: RankGroup) -> RankGroup:
         """Return the ranks of this group that are not in the other."""
+        _check(group, "Difference")
         others = set(group.members)
         return self._group_with(group, (one for one in self.members if one not in others))
 
     def Compare(self, group: RankGroup) -> int:
         """Return IDENT for the same ranks in the same order, SIMILAR in another order, else UNEQUAL."""
+        _check(group, "Compare")
         if tuple(self.members) == tuple(group.members):
             return IDENT
         return SIMILAR if sorted(self.members) == sorted(group.members) else UNEQUAL
@@ -118,6 +122,8 @@ class RankGroup:
     def _numbers(self, ranks: Iterable[Any], call: str) -> list[int]:
         """Return ranks of the group as integers. Raises UsageError for one that does not exist or comes twice."""
         found: dict[int, None] = {}
+        if not isinstance(ranks, Iterable):
+            raise UsageError(f"{call} needs a list of ranks, not {ranks!r}")
         for one in ranks:
             number = whole(one)
             if number is None or not 0 <= number < self.size:
@@ -171,6 +177,11 @@ def make_group(members: Iterable[int], own: int) -> RankGroup:
     """Return the group of these ranks of the run. `own`: this process's rank in the run."""
     ranks = tuple(members)
     return _PlainGroup(ranks, own) if ranks else GROUP_EMPTY
+
+
+def _check(group: Any, call: str) -> None:
+    if not isinstance(group, RankGroup):
+        raise UsageError(f"{call} needs two groups, not {group!r}")
 
 
 def _ranges(ranges: Sequence[tuple[int, int, int]], call: str) -> list[int]:

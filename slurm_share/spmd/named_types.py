@@ -82,3 +82,10 @@ REAL16 = _named("REAL16", "g")
 COMPLEX8 = _named("COMPLEX8", "c8")
 COMPLEX16 = _named("COMPLEX16", "c16")
 COMPLEX32 = _named("COMPLEX32", "G")
+
+BY_LETTER = {
+    "?": C_BOOL, "b": SIGNED_CHAR, "B": UNSIGNED_CHAR, "h": SHORT, "H": UNSIGNED_SHORT, "i": INT, "I": UNSIGNED,
+    "l": LONG, "L": UNSIGNED_LONG, "q": LONG_LONG, "Q": UNSIGNED_LONG_LONG, "e": FLOAT16_T, "f": FLOAT, "d": DOUBLE,
+    "g": LONG_DOUBLE, "F": C_COMPLEX, "D": C_DOUBLE_COMPLEX, "G": C_LONG_DOUBLE_COMPLEX,
+}  # fmt: skip
+"""Datatypes by NumPy's letter of a dtype."""

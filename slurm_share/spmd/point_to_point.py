@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import codec
-from .arguments import seconds, tag_of, whole
+from .arguments import checked_status, is_any_tag, seconds, tag_of, whole
 from .buffer_specs import Elements, fill, readable, writable
 from .comm_base import CommBase
 from .constants import ANY_SOURCE, ANY_TAG, PROC_NULL
@@ -70,7 +70,8 @@ class PointToPoint(CommBase):
             value = straight.recv(source, tag)
             if value is not NOTHING:
                 return value
-        if source == PROC_NULL:
+        checked_status(status, "recv")
+        if whole(source) == PROC_NULL:
             return _nothing(status)
         return self._recv(source, tag, status, timeout_s)
 
@@ -120,8 +121,9 @@ class PointToPoint(CommBase):
         straight = self._straight
         if straight is not None and status is None and timeout_s is None and straight.recv_array(buf, source, tag):
             return
+        checked_status(status, "Recv")
         space = writable(buf, "Recv")
-        if source == PROC_NULL:
+        if whole(source) == PROC_NULL:
             _nothing(status)
         else:
             self._recv_into(space, source, tag, status, timeout_s)
@@ -198,6 +200,7 @@ class PointToPoint(CommBase):
         status: Status | None = None,
     ) -> Any:
         """Send one object, then receive and return another. `recvbuf` is unused: it is mpi4py's fourth argument."""
+        checked_status(status, "sendrecv")
         self.send(sendobj, dest, sendtag)
         return self.recv(None, source, recvtag, status)
 
@@ -212,8 +215,9 @@ class PointToPoint(CommBase):
         status: Status | None = None,
     ) -> None:
         """Send one array, then receive another into `recvbuf`."""
-        if recvbuf is None and source == PROC_NULL:
+        if recvbuf is None and whole(source) == PROC_NULL:
             recvbuf = bytearray()
+        checked_status(status, "Sendrecv")
         writable(recvbuf, "Sendrecv")
         self.Send(sendbuf, dest, sendtag)
         self.Recv(recvbuf, source, recvtag, status=status)
@@ -228,6 +232,7 @@ class PointToPoint(CommBase):
         status: Status | None = None,
     ) -> None:
         """Send an array, then receive another into the same buffer."""
+        checked_status(status, "Sendrecv_replace")
         writable(buf, "Sendrecv_replace")
         self.Send(buf, dest, sendtag)
         self.Recv(buf, source, recvtag, status=status)
@@ -242,7 +247,7 @@ class PointToPoint(CommBase):
         recvtag: Any = ANY_TAG,
     ) -> Request:
         """Send one array, and post a receive of another into `recvbuf`; return the request of the receive."""
-        if recvbuf is None and source == PROC_NULL:
+        if recvbuf is None and whole(source) == PROC_NULL:
             recvbuf = bytearray()
         space = writable(recvbuf, "Isendrecv")
         self.Send(sendbuf, dest, sendtag)
@@ -274,13 +279,14 @@ class PointToPoint(CommBase):
     def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: Any = ANY_TAG) -> Prequest:
         """Return a request whose every `Start` posts a receive into `buf`."""
         writable(buf, "Recv_init")
-        if source != PROC_NULL:
+        if whole(source) != PROC_NULL:
             self._wanted(source, tag)
         return self._persistent(lambda: _operation_of(self.Irecv(buf, source, tag)))
 
     def probe(self, source: int = ANY_SOURCE, tag: Any = ANY_TAG, status: Status | None = None) -> Literal[True]:
         """Wait for a message of that source and tag without removing it. Returns True."""
-        if source == PROC_NULL:
+        checked_status(status, "probe")
+        if whole(source) == PROC_NULL:
             _nothing(status)
             return True
         message = self.transport.receive(*self._wanted(source, tag), "probe")
@@ -291,7 +297,8 @@ class PointToPoint(CommBase):
 
     def iprobe(self, source: int = ANY_SOURCE, tag: Any = ANY_TAG, status: Status | None = None) -> bool:
         """Return whether there is a message of that source and tag, without removing it."""
-        if source == PROC_NULL:
+        checked_status(status, "iprobe")
+        if whole(source) == PROC_NULL:
             _nothing(status)
             return True
         envelope = self.transport.probe(*self._wanted(source, tag))
@@ -308,7 +315,8 @@ class PointToPoint(CommBase):
         """Wait for a message and take it out of the queue: only the Message that is returned can receive it."""
         from .matched import Message
 
-        if source == PROC_NULL:
+        checked_status(status, "mprobe")
+        if whole(source) == PROC_NULL:
             _nothing(status)
             return Message.of(None)
         posted = self.transport.post(*self._wanted(source, tag))
@@ -324,7 +332,8 @@ class PointToPoint(CommBase):
         """Take a message out of the queue as `mprobe`, or return None: there is none yet."""
         from .matched import Message
 
-        if source == PROC_NULL:
+        checked_status(status, "improbe")
+        if whole(source) == PROC_NULL:
             _nothing(status)
             return Message.of(None)
         posted = self.transport.post(*self._wanted(source, tag))
@@ -349,12 +358,13 @@ class PointToPoint(CommBase):
 
     def _peer(self, dest: Any, call: str) -> int:
         """Return the rank of a receiver, or PROC_NULL. Raises UsageError."""
-        return PROC_NULL if dest == PROC_NULL else self._rank(dest, call)
+        number = whole(dest)  # which is None for an array: it compares as an array
+        return PROC_NULL if number == PROC_NULL else self._rank(dest, call)
 
     def _post(self, source: Any, tag: Any, space: Elements | None) -> Request:
         from .requests import NullReceive, Receive, Request
 
-        if source == PROC_NULL:
+        if whole(source) == PROC_NULL:
             return Request.of(NullReceive())
         return Request.of(Receive(self.transport.post(*self._wanted(source, tag)), space))
 
@@ -431,6 +441,6 @@ def _source_first(buf: Any, source: Any, tag: Any, call: str) -> tuple[Any, Any]
         except TypeError:
             raise UsageError(f"{call}: the first argument is None, a buffer or the source, not {buf!r}") from None
         return source, tag
-    if source != ANY_SOURCE and tag != ANY_TAG:
+    if whole(source) != ANY_SOURCE and not is_any_tag(tag):
         raise UsageError(f"{call}: the first argument is None or a buffer, as in mpi4py, not {buf!r}")
-    return buf, tag if source == ANY_SOURCE else source
+    return buf, tag if whole(source) == ANY_SOURCE else source

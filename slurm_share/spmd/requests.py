@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, TypeVar
 
 from . import codec
+from .arguments import checked_status
 from .bodies import Received
 from .buffer_specs import Elements, fill
 from .constants import UNDEFINED
@@ -46,6 +47,7 @@ class Operation:
         """Return the result of an operation that is done; a second call returns the same. Raises its error."""
         if self.posted is not None and self.posted.error is not None:
             raise self.posted.error
+        checked_status(status, "wait")
         if status is not None:
             self.describe(status)
         return None
@@ -218,7 +220,7 @@ class Request:
     @staticmethod
     def waitall(requests: Iterable[Request], statuses: list[Status] | None = None) -> list[Any]:
         """Wait until all requests are complete, and return their objects."""
-        every = list(requests)
+        every = _listed(requests, "waitall")
         for request in every:
             _wait_for_one((request,), "waitall")
         return _complete(every, statuses)
@@ -232,7 +234,7 @@ class Request:
     @staticmethod
     def waitany(requests: Iterable[Request], status: Status | None = None) -> tuple[int, Any]:
         """Wait until a request is complete, and return its place and object; UNDEFINED and None: all are null."""
-        every = list(requests)
+        every = _listed(requests, "waitany")
         _wait_for_one(every, "waitany")
         return _complete_first(every, status)
 
@@ -249,7 +251,7 @@ class Request:
 
         Both are None if all are null.
         """
-        every = list(requests)
+        every = _listed(requests, "waitsome")
         _wait_for_one(every, "waitsome")
         return _complete_some(every, statuses)
 
@@ -261,7 +263,7 @@ class Request:
     @staticmethod
     def testall(requests: Iterable[Request], statuses: list[Status] | None = None) -> tuple[bool, list[Any] | None]:
         """Return whether all requests are complete, and then their objects; if not, they stay as they are."""
-        every = list(requests)
+        every = _listed(requests, "testall")
         _poll(every)
         if not all(request._operation is None or request._operation.is_done for request in every):
             return False, None
@@ -278,7 +280,7 @@ class Request:
 
         If all are null, return UNDEFINED, True and None.
         """
-        every = list(requests)
+        every = _listed(requests, "testany")
         _poll(every)
         place, value = _complete_first(every, status)
         return place, place != UNDEFINED or not _active(every), value
@@ -293,7 +295,7 @@ class Request:
         requests: Iterable[Request], statuses: list[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Return places and objects of all requests that are complete; both are None if all are null."""
-        every = list(requests)
+        every = _listed(requests, "testsome")
         _poll(every)
         return _complete_some(every, statuses)
 
@@ -305,7 +307,7 @@ class Request:
     @staticmethod
     def Get_status_all(requests: Iterable[Request], statuses: list[Status] | None = None) -> bool:
         """Return whether all requests are complete; they stay as they are."""
-        every = list(requests)
+        every = _listed(requests, "Get_status_all")
         _poll(every)
         operations = [request._operation for request in every]
         if not all(one is None or one.is_done for one in operations):
@@ -370,7 +372,7 @@ class Prequest(Request):
     @staticmethod
     def Startall(requests: Iterable[Prequest]) -> None:
         """Begin all requests, in their order."""
-        for request in requests:
+        for request in _listed(requests, "Startall", Prequest):
             request.Start()
 
     def Free(self) -> None:
@@ -380,6 +382,18 @@ class Prequest(Request):
 
     free = Free
     """mpi4py's other name of `Free`."""
+
+
+def _listed(requests: Iterable[_R], call: str, kind: type[Any] = Request) -> list[_R]:
+    """Return requests as a list. Raises UsageError for anything else."""
+    try:
+        found = list(requests)
+    except TypeError:
+        raise UsageError(f"{call} needs a list of requests, not {requests!r}") from None
+    wrong = [one for one in found if not isinstance(one, kind)]
+    if wrong:
+        raise UsageError(f"{call} needs objects {kind.__name__} of MPI in its list, not {wrong[0]!r}")
+    return found
 
 
 def _active(requests: Sequence[Request]) -> bool:
@@ -428,6 +442,10 @@ def _enough(statuses: list[Status] | None, count: int) -> list[Status] | list[No
     """Return `count` statuses, which are added to the list if it is shorter; Nones if there is no list."""
     if statuses is None:
         return [None] * count
+    if not isinstance(statuses, list):
+        raise UsageError(f"statuses are a list of MPI.Status, or None, not {statuses!r}")
+    for status in statuses:
+        checked_status(status, "wait")
     statuses += [Status() for _ in range(count - len(statuses))]
     return statuses
 
