@@ -68,6 +68,14 @@ def cluster(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator
         yield made
 
 
+@pytest.fixture(scope="session")
+def capped(can_make_clusters: None) -> Iterator[Cluster]:
+    """Yield a cluster of one node with a driver that limits the memory of cgroups. Files that use it are of one
+    xdist_group, so that it is made once."""
+    with cluster_of("caps", CURRENT, cgroup_v2=True, nodes=1, driver=615, memory_limits="dmem") as made:
+        yield made
+
+
 @pytest.fixture(autouse=True)
 def no_jobs_remain(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail a test that leaves a job in the shared cluster, and empty the queue for the next one."""

@@ -34,16 +34,17 @@ exec simgpu-task --memory 7G --seconds ${SECS:-1}
 
 
 @pytest.fixture(scope="module")
-def made(can_make_clusters: None) -> Iterator[Cluster]:
-    with cluster_of("caps", CURRENT, cgroup_v2=True, nodes=1, driver=615) as cluster:
-        yield cluster
+def made(capped: Cluster) -> Cluster:
+    return capped
 
 
 @pytest.fixture(scope="module", params=["dmem", pytest.param("misc", marks=pytest.mark.weekly)])
 def either(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """A cluster for each back end of the driver; one test has both for every change."""
-    how = request.param
-    with cluster_of(f"caps-{how}", CURRENT, cgroup_v2=True, nodes=1, driver=615, memory_limits=how) as cluster:
+    if request.param == "dmem":
+        yield request.getfixturevalue("capped")
+        return
+    with cluster_of("caps-misc", CURRENT, cgroup_v2=True, nodes=1, driver=615, memory_limits="misc") as cluster:
         yield cluster
 
 
@@ -146,7 +147,10 @@ def test_each_slot_of_a_run_has_a_cgroup_and_a_task_above_its_cap_fails_alone(ei
     )
 
 
-@pytest.mark.parametrize("end", ["scancel", "launcher", "keeper", "slurmstepd", "time"])
+@pytest.mark.parametrize(
+    "end",
+    ["scancel", "keeper", "slurmstepd", *(pytest.param(one, marks=pytest.mark.weekly) for one in ("launcher", "time"))],
+)
 def test_whatever_ends_a_run_ends_its_tasks_and_leaves_no_cgroup(either: Cluster, end: str) -> None:
     script(either, "parts.sh", PARTS)
     limit = "-T 1" if end == "time" else ""
@@ -165,6 +169,7 @@ def test_whatever_ends_a_run_ends_its_tasks_and_leaves_no_cgroup(either: Cluster
     until(lambda: either.exec("n1", ["sh", "-c", tasks]).stdout == "", "the end of all tasks")
 
 
+@pytest.mark.weekly
 def test_a_suspended_run_stands_still_and_goes_on(either: Cluster) -> None:
     beat = "#!/bin/bash\nfor ((i = 0; i < 600; i++)); do echo $i; sleep 0.1; done\n"
     script(either, "beat.sh", beat)

@@ -13,7 +13,7 @@ import pytest
 from clusters import cluster_of
 from hooked import ALICE, Node, configured, until, why_not_idle
 
-pytestmark = [pytest.mark.cluster, pytest.mark.on_v2, pytest.mark.xdist_group("groups")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("groups")]
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +76,7 @@ print("processes", found)
 """
 
 
+@pytest.mark.on_v2
 def test_a_user_cannot_trace_his_own_daemon_and_its_server(node: Node) -> None:
     """From his job: neither ptrace, nor its memory, nor its folder, nor its files. A signal goes as ever."""
     cluster = node.cluster
@@ -113,6 +114,7 @@ def in_group(node: Node, script: str) -> str:
     return node.run("bash", "-c", join, "-", "bash", "-c", script).stdout
 
 
+@pytest.mark.on_v2
 def test_in_a_daemons_cgroup_only_its_own_gpu_can_be_opened(node: Node) -> None:
     node.prolog(9001, gpus="2")
     try:
@@ -124,6 +126,7 @@ def test_in_a_daemons_cgroup_only_its_own_gpu_can_be_opened(node: Node) -> None:
 STAY = "trap '' TERM; (trap '' TERM; sleep 600 & sleep 600 & wait) & sleep 600"
 
 
+@pytest.mark.on_v2
 def test_what_is_in_a_daemons_cgroup_ends_with_the_job(node: Node) -> None:
     """Programs that ignore SIGTERM, in a session of their own; and the group goes, too."""
     with node.job(9001):
@@ -134,6 +137,7 @@ def test_what_is_in_a_daemons_cgroup_ends_with_the_job(node: Node) -> None:
     assert node.daemon_groups() == []
 
 
+@pytest.mark.weekly_on_v2
 def test_a_daemon_that_its_user_ends_leaves_nothing(node: Node) -> None:
     """He kills it, as he may, and removes its folder; the server that it leaves ends with the job all the same."""
     with node.job(9001):
@@ -142,6 +146,7 @@ def test_a_daemon_that_its_user_ends_leaves_nothing(node: Node) -> None:
     assert node.mps("server") == []
 
 
+@pytest.mark.weekly_on_v2
 def test_each_gpu_has_a_group_of_its_own_that_goes_with_its_last_job(node: Node) -> None:
     node.prolog(9001, SLURM_JOB_NTASKS="1", SLURM_JOB_NUM_NODES="1", SLURM_JOB_EXCLUSIVE="USER")
     node.prolog(9002, SLURM_JOB_NTASKS="1", SLURM_JOB_NUM_NODES="1", SLURM_JOB_EXCLUSIVE="USER")
@@ -170,6 +175,7 @@ for child in children:
 """
 
 
+@pytest.mark.on_v2
 def test_memory_and_processes_of_a_daemons_cgroup_are_limited(node: Node) -> None:
     """A program there that takes more memory is killed, and one that starts more processes is not let."""
     with configured(node.cluster, "mps_daemon_memory_mib = 256", "mps_daemon_processes = 100"):
@@ -181,6 +187,7 @@ def test_memory_and_processes_of_a_daemons_cgroup_are_limited(node: Node) -> Non
         node.epilog(9001)
 
 
+@pytest.mark.weekly_on_v2
 def test_the_hooks_helper_is_in_no_group_of_slurms(node: Node) -> None:
     """A new slurmd sets up cgroups in which nothing else may be; its limits do not apply to the helper."""
     node.prolog(9001)

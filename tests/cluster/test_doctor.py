@@ -71,6 +71,7 @@ def healthy(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator
         yield made
 
 
+@pytest.mark.weekly
 def test_a_healthy_cluster_is_green_on_every_host_and_a_dead_controller_is_a_finding(healthy: Cluster) -> None:
     """Exit 0 on controller, login and compute node; what cannot be seen is said. Then slurmctld is killed."""
     hosts = ("ctl", "login", "n1")

@@ -157,7 +157,9 @@ def test_row_05_a_client_killed_in_flight_does_not_keep_the_daemon(node: Node) -
 # --- rows 6 to 11: what stands in the way --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("commands", ["quit", ""], ids=["quit", "every command"])
+@pytest.mark.parametrize(
+    "commands", [pytest.param("quit", id="quit", marks=pytest.mark.weekly), pytest.param("", id="every command")]
+)
 @pytest.mark.parametrize("stubborn", [False, True], ids=["takes SIGTERM", "takes only SIGKILL"])
 def test_row_06_a_daemon_that_never_answers_ends_by_signals(
     cluster: Cluster, node: Node, commands: str, stubborn: bool
@@ -643,7 +645,13 @@ def test_row_24_hooks_are_found_in_a_folder_of_hooks(cluster: Cluster, hook_fold
 
 
 @pytest.mark.parametrize(
-    ("which", "spoilt"), [("prolog", "empty"), ("prolog", "README"), ("epilog", "empty"), ("epilog", "zz-slurm-share")]
+    ("which", "spoilt"),
+    [
+        ("prolog", "empty"),
+        pytest.param("prolog", "README", marks=pytest.mark.weekly),
+        pytest.param("epilog", "empty", marks=pytest.mark.weekly),
+        ("epilog", "zz-slurm-share"),
+    ],
 )
 def test_row_24_slurmd_drains_a_node_whose_hooks_it_cannot_run(
     cluster: Cluster, hook_folders: dict[str, Path], which: str, spoilt: str

@@ -5,17 +5,13 @@ Needs a kernel whose cgroup v2 has controllers (tests/kernel.sh).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
-from clusters import cluster_of
 from hooked import completed
 from test_triples_mode import Submitted
 
 from localcluster import Cluster
-from localcluster.records import CURRENT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.release, pytest.mark.on_v2, pytest.mark.xdist_group("guarantees")]
+pytestmark = [pytest.mark.cluster, pytest.mark.release, pytest.mark.on_v2, pytest.mark.xdist_group("driver-caps")]
 
 SHARE = "--share-gpu=4,mem=18G:70G"
 LEAST_MIB, MOST_MIB, TAKEN_MIB = 18 * 1024, 70 * 1024, 60 * 1024
@@ -31,9 +27,8 @@ ONE = ("--gres=gpu:1", "--mem=2000")
 
 
 @pytest.fixture(scope="module")
-def made(can_make_clusters: None) -> Iterator[Cluster]:
-    with cluster_of("guarantees", CURRENT, cgroup_v2=True, nodes=1, driver=615) as cluster:
-        yield cluster
+def made(capped: Cluster) -> Cluster:
+    return capped
 
 
 def test_tasks_within_their_guaranteed_part_go_on_and_the_one_above_ends(made: Cluster) -> None:
@@ -43,7 +38,13 @@ def test_tasks_within_their_guaranteed_part_go_on_and_the_one_above_ends(made: C
     assert said.count(TERMINATED) == 1, said
 
 
-@pytest.mark.parametrize("words", [(SHARE,), ("--pack", "--gpu-mem=18G:70G")], ids=["plain", "packed"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param((SHARE,), id="plain", marks=pytest.mark.weekly),
+        pytest.param(("--pack", "--gpu-mem=18G:70G"), id="packed"),
+    ],
+)
 def test_llsub_runs_the_task_above_its_guaranteed_part_again_free_with_more(
     made: Cluster, words: tuple[str, ...]
 ) -> None:

@@ -106,11 +106,11 @@ def test_a_job_submitted_from_that_shell_is_a_plain_job(outside: Cluster) -> Non
     [
         (["-w", "n2"], {"n2": 4}),
         (["-N2", "-w", "n2,n3"], {"n2": 4, "n3": 4}),
-        (["--gres=gpu:simulated:2", "-w", "n1"], {"n1": 4}),
-        (["--gpus-per-node=1", "-N2", "-w", "n2,n3"], {"n2": 2, "n3": 2}),
-        (["--gpus=2", "-w", "n2"], {"n2": 4}),
-        (["-n3", "-w", "n2"], {"n2": 3}),
-        (["--ntasks-per-node=3", "-w", "n2"], {"n2": 3}),
+        pytest.param(["--gres=gpu:simulated:2", "-w", "n1"], {"n1": 4}, marks=pytest.mark.weekly),
+        pytest.param(["--gpus-per-node=1", "-N2", "-w", "n2,n3"], {"n2": 2, "n3": 2}, marks=pytest.mark.weekly),
+        pytest.param(["--gpus=2", "-w", "n2"], {"n2": 4}, marks=pytest.mark.weekly),
+        pytest.param(["-n3", "-w", "n2"], {"n2": 3}, marks=pytest.mark.weekly),
+        pytest.param(["--ntasks-per-node=3", "-w", "n2"], {"n2": 3}, marks=pytest.mark.weekly),
         (["-c2", "-w", "n2"], {"n2": 4}),
         (["--gres=gpu:1", "-n1", "-w", "n2"], {"n2": 1}),  # a part of a GPU
     ],

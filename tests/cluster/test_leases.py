@@ -284,13 +284,15 @@ NONE = "slurm-share: no task took a share; start the program with srun or llsub\
     ("script", "last"),
     [
         ("echo alone", NONE),
-        ("srun -Q -n1 true", "slurm-share: 1 of 8 slots used\n"),
+        pytest.param("srun -Q -n1 true", "slurm-share: 1 of 8 slots used\n", marks=pytest.mark.weekly),
         ("srun -Q -n1 true; srun -Q -n3 true", "slurm-share: 3 of 8 slots used\n"),
-        ("srun -Q -n1 --share-gpu=off echo none", NONE),
-        ("exit 3", NONE),
+        pytest.param("srun -Q -n1 --share-gpu=off echo none", NONE, marks=pytest.mark.weekly),
+        pytest.param("exit 3", NONE, marks=pytest.mark.weekly),
         ("kill -9 $$", NONE),
         ("exec 2>&- 1>&-", NONE),
-        ("exec >/dev/null 2>&1; srun -n1 true", "slurm-share: 1 of 8 slots used\n"),
+        pytest.param(
+            "exec >/dev/null 2>&1; srun -n1 true", "slurm-share: 1 of 8 slots used\n", marks=pytest.mark.weekly
+        ),
         ("srun -Q echo all", "all\n"),
     ],
 )
@@ -330,8 +332,8 @@ def test_an_interactive_shell_ends_with_the_line_too(cluster: Cluster) -> None:
     [
         ("", "srun --share-gpu=4 --gres=gpu:1 -n4 PROGRAM"),
         ("-n8", "srun --share-gpu=4 --gres=gpu:2 -n8 PROGRAM"),
-        ("--gres=gpu:2", "srun --share-gpu=4 --gres=gpu:2 -n8 PROGRAM"),
-        ("--gpus=2", "srun --share-gpu=4 --gpus=2 -n8 PROGRAM"),
+        pytest.param("--gres=gpu:2", "srun --share-gpu=4 --gres=gpu:2 -n8 PROGRAM", marks=pytest.mark.weekly),
+        pytest.param("--gpus=2", "srun --share-gpu=4 --gpus=2 -n8 PROGRAM", marks=pytest.mark.weekly),
         ("-N2 --gres=gpu:1", "srun --share-gpu=4 -N2 --gres=gpu:1 --ntasks-per-node=4 PROGRAM"),
     ],
 )

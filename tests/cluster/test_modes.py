@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -18,6 +19,8 @@ SLOTS = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"
 ONE_GPU = ("-wn2", "--share-gpu=2", "--gres=gpu:1")
 WHOLE = ("-wn2", "--share-gpu=2")
 ORDER = ("off", "observe", "on")
+EVERY_CHANGE = (("on", "on"), ("on", "off"), ("off", "on"), ("on", "observe"), ("observe", "on"))
+"""Modes of the controller and of a node that are tried in every change; the others are weekly."""
 
 
 @pytest.fixture
@@ -70,8 +73,13 @@ def test_status_names_the_partition_that_shares_and_blames_no_driver_where_none_
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("own", ORDER)
-@pytest.mark.parametrize("controllers", ORDER)
+@pytest.mark.parametrize(
+    ("controllers", "own"),
+    [
+        pytest.param(*both, marks=() if both in EVERY_CHANGE else pytest.mark.weekly)
+        for both in itertools.product(ORDER, repeat=2)
+    ],
+)
 def test_a_job_shares_where_controller_and_node_both_do_and_fails_nowhere(
     cluster: Cluster, n2: Node, controllers: str, own: str
 ) -> None:
@@ -166,7 +174,11 @@ def waits(cluster: Cluster, job: int) -> bool:
     return "JobState=PENDING " in cluster.exec("ctl", ["scontrol", "-o", "show", "job", str(job)]).stdout
 
 
-@pytest.mark.parametrize("sequence", SEQUENCES, ids=", ".join)
+@pytest.mark.parametrize(
+    "sequence",
+    [*SEQUENCES[::3], *(pytest.param(one, marks=pytest.mark.weekly) for one in SEQUENCES if one not in SEQUENCES[::3])],
+    ids=", ".join,
+)
 def test_running_jobs_keep_and_pending_ones_get_what_was_switched_in_any_order(
     cluster: Cluster, n2: Node, sequence: tuple[str, ...]
 ) -> None:

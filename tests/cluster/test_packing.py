@@ -161,6 +161,7 @@ def test_two_nodes_that_share_a_list_learn_how_many_tasks_have_room(cluster: Clu
     assert re.search(more, made.log(), re.MULTILINE), made.log()
 
 
+@pytest.mark.weekly
 def test_a_small_task_that_ends_first_does_not_size_larger_ones_of_its_script(cluster: Cluster) -> None:
     """They are known by the last command of their lines; the third is sized by the second's numbers."""
     line = 'cd "$LLSUB_DIR" && FIRST=small simgpu-task --seconds {} --memory {}M >/dev/null'
@@ -187,6 +188,7 @@ for _ in $(seq 6000); do [ "$(ls "$LLSUB_DIR"/../begun.* | wc -l)" = 8 ] && exit
 """A task that ends when all eight have begun."""
 
 
+@pytest.mark.weekly
 def test_two_nodes_share_a_list_that_one_could_hold(cluster: Cluster) -> None:
     """Eight tasks for four places on each node: none of them waits behind another."""
     tasks = [{"run": ALL_AT_ONCE.replace("\n", "; "), "gpu_mem": "31G"} for _ in range(8)]
@@ -221,7 +223,9 @@ def check_all_ended_once(made: Submitted, node: str) -> None:
     assert processes(made.cluster, node, TASK) == []
 
 
-@pytest.mark.parametrize("victim", ["loop", "supervisor", "both"])
+@pytest.mark.parametrize(
+    "victim", [*(pytest.param(one, marks=pytest.mark.weekly) for one in ("loop", "supervisor")), "both"]
+)
 def test_a_launcher_that_is_killed_leaves_no_booking_and_every_task_ends_once(cluster: Cluster, victim: str) -> None:
     made = two_dozen(cluster, "--options=-w n2")
     supervisor, loop = guard_and_loop(cluster, "n2")

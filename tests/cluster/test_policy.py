@@ -302,6 +302,7 @@ def test_an_ordinary_job_of_an_older_release_has_the_environment_of_a_cluster_wi
         assert environment(cluster, "--gres=gpu:1", "-n2") == environment(bare, "--gres=gpu:1", "-n2")
 
 
+@pytest.mark.weekly
 def test_observing_changes_no_environment_and_writes_nothing_but_its_log(cluster: Cluster) -> None:
     """Jobs that ask for a share against ordinary ones, which test_ordinary.py compares with a cluster without us."""
     forms = [[], ["--gres=gpu:1", "-n2"], ["--exclusive"], ["--gres=gpu:1", "-n1"]]
@@ -333,7 +334,14 @@ def test_observing_tells_of_a_second_user_and_lets_him_in(cluster: Cluster, n2: 
     assert cluster.status().nodes["n2"] == "mixed"
 
 
-@pytest.mark.parametrize(("mode", "after"), [("on", "off"), ("on", "observe"), ("off", "on"), ("observe", "on")])
+@pytest.mark.parametrize(
+    ("mode", "after"),
+    [
+        ("on", "off"),
+        *(pytest.param(*one, marks=pytest.mark.weekly) for one in (("on", "observe"), ("off", "on"))),
+        ("observe", "on"),
+    ],
+)
 def test_the_mode_may_change_with_jobs_running(cluster: Cluster, n2: Node, mode: str, after: str) -> None:
     """Running jobs keep and return what they were given; the next job has the new mode."""
     slots = "srun bash -c 'echo slot ${SLURM_SHARE_SLOT-none}'"

@@ -12,7 +12,7 @@ from hooked import Node, configured, output_of, until
 
 from localcluster import Cluster
 
-pytestmark = [pytest.mark.cluster, pytest.mark.on_v2, pytest.mark.xdist_group("prove")]
+pytestmark = [pytest.mark.cluster, pytest.mark.xdist_group("prove")]
 ESCAPES = {"unset", "mangled", "wrong-pipe", "unseen-gpu", "fork", "vmm", "managed"}
 """The probes by which a task gets around the cap of MPS."""
 LEFT = (
@@ -21,7 +21,7 @@ LEFT = (
 """Prints what a proof leaves, with exit code 0 if it leaves anything of all that."""
 
 
-@pytest.fixture(scope="module", params=[620] if ON_V2 else [580, 615])
+@pytest.fixture(scope="module", params=[620] if ON_V2 else [pytest.param(580, marks=pytest.mark.weekly), 615])
 def cluster(request: pytest.FixtureRequest, can_make_clusters: None) -> Iterator[Cluster]:
     """Yield a cluster of one node whose simulated driver is of that release."""
     with cluster_of("prove", nodes=1, driver=request.param) as made:
@@ -48,6 +48,7 @@ def proof(node: Node, *words: str, code: int = 0) -> dict[str, Any]:
     return {one["promise"]: one for one in json.loads(done.stdout)["verdicts"]}
 
 
+@pytest.mark.on_v2
 def test_a_node_proves_what_its_driver_promises_and_shows_what_escapes_the_cap_of_mps(node: Node) -> None:
     found = proof(node)
     release = int(node.cluster.exec("n1", ["slurm-share", "methods", "--json"]).stdout.split('"driver": "')[1][:3])
@@ -70,6 +71,7 @@ def test_a_node_proves_what_its_driver_promises_and_shows_what_escapes_the_cap_o
     assert not any(one["outcome"] == "does not hold here" and one["is_promised"] for one in found.values())
 
 
+@pytest.mark.weekly_on_v2
 def test_a_namespace_of_protocol_3_keeps_its_caps_whatever_the_task_writes(cluster: Cluster, node: Node) -> None:
     with configured(cluster, "mps_protocol = 3"):
         found = proof(node, "--only", "namespace-memory,namespace-sm")
@@ -78,6 +80,7 @@ def test_a_namespace_of_protocol_3_keeps_its_caps_whatever_the_task_writes(clust
     assert outcomes == ({"holds"} if is_there else {"not on this driver"}), found
 
 
+@pytest.mark.weekly_on_v2
 def test_a_node_in_use_is_refused_and_its_job_goes_on(cluster: Cluster, node: Node) -> None:
     job = cluster.sbatch("alice", "echo up; sleep 600", "-wn1", "--share-gpu=2", "--gres=gpu:1")
     until(lambda: "up" in output_of(cluster, job), "the job's first word")
@@ -88,6 +91,7 @@ def test_a_node_in_use_is_refused_and_its_job_goes_on(cluster: Cluster, node: No
     cluster.wait(job)
 
 
+@pytest.mark.weekly_on_v2
 @pytest.mark.parametrize("how", ["INT", "KILL"])
 def test_a_proof_that_is_interrupted_leaves_nothing_for_long(node: Node, how: str) -> None:
     script = f"slurm-share prove --yes --only daemon-gone,kill-alone & sleep 2.5; kill -{how} $!; wait $!; echo over"
@@ -98,6 +102,7 @@ def test_a_proof_that_is_interrupted_leaves_nothing_for_long(node: Node, how: st
     assert proof(node, "--only", "total")["total"]["outcome"] != "does not hold here"
 
 
+@pytest.mark.weekly_on_v2
 def test_a_user_may_ask_for_the_methods_in_a_job_and_not_for_a_proof(cluster: Cluster, node: Node) -> None:
     job = cluster.sbatch("alice", "slurm-share methods; slurm-share prove --yes; echo code $?", "-wn1", "--gres=gpu:1")
     assert cluster.wait(job) == "COMPLETED"

@@ -169,7 +169,7 @@ on the local cluster, and checked on Slurm 26.05 and 24.11 by `tests/cluster/tes
 Nodes: n1 has 16 CPUs and 4 GPUs, n2 and n3 have 8 CPUs and 2 GPUs each, 500 MB of memory a CPU unless the job says
 otherwise. The GPUs are simulated (80 GB each); nothing was computed on them. `job.sh` is a plain `srun ./task.sh`.
 """
-WEEKLY = dict.fromkeys(CHAPTERS, pytest.mark.weekly) | {"Refused": (), "What the site says": ()}
+WEEKLY = dict.fromkeys(CHAPTERS, pytest.mark.weekly) | {"Refused": ()}
 """The mark of rows in which our own rules decide, which have unit tests, and not Slurm."""
 COLUMNS = ("written", "on", "allocated", "tasks", "caps of a task", "said")
 

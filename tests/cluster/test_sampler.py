@@ -195,6 +195,7 @@ def in_job_group(cluster: Cluster, job: int) -> tuple[str, str, tuple[str, ...]]
     return f"awk '/^usage_usec/ {{ print $2 * 1000 }}' {folder}/cpu.stat", f"{folder}/memory.stat", ("anon", "shmem")
 
 
+@pytest.mark.weekly
 @pytest.mark.weekly_on_v2
 def test_in_cgroups_the_figures_are_the_cgroups(cgroup_cluster: Cluster) -> None:
     """CPU time and memory of a job with a busy program, beside the cgroup's own files; job, step and task by path."""

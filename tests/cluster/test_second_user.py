@@ -31,7 +31,14 @@ ONE_GPU = ["--share-gpu=2", "--gres=gpu:1"]
 PLAIN = ["--share-gpu=2", "--gres=gpu:1", "-pplain"]
 PART = ["--share-gpu=2", "--gres=gpu:1", "-n1"]
 FORMS = pytest.mark.parametrize(
-    "shared", [WHOLE_NODE, ONE_GPU, PLAIN, PART], ids=["whole node", "one GPU", "plain", "part"], indirect=True
+    "shared",
+    [
+        pytest.param(WHOLE_NODE, id="whole node", marks=pytest.mark.weekly),
+        pytest.param(ONE_GPU, id="one GPU", marks=pytest.mark.weekly),
+        pytest.param(PLAIN, id="plain"),
+        pytest.param(PART, id="part"),
+    ],
+    indirect=True,
 )
 WITH_ONE_GPU = pytest.mark.parametrize("shared", [ONE_GPU], ids=["one GPU"], indirect=True)
 ALL_IS_CLEARED = 'clean_up = ["gpu_processes", "processes", "shm", "tmp"]'
@@ -586,8 +593,13 @@ def contents(node: Node, user: str) -> list[str]:
 @pytest.mark.usefixtures("cleared")
 @pytest.mark.parametrize(
     ("how", "target"),
-    [("folder", "-"), ("link", "{folder}/bobs"), ("link", "/home/alice/kept"), ("link", "/home/bob"), ("file", "-")],
-    ids=["folders", "links to a folder of his", "links to a folder of hers", "links to his home", "files"],
+    [
+        pytest.param("folder", "-", id="folders"),
+        pytest.param("link", "{folder}/bobs", id="links to a folder of his", marks=pytest.mark.weekly),
+        pytest.param("link", "/home/alice/kept", id="links to a folder of hers"),
+        pytest.param("link", "/home/bob", id="links to his home", marks=pytest.mark.weekly),
+        pytest.param("file", "-", id="files", marks=pytest.mark.weekly),
+    ],
 )
 def test_a_hook_clears_up_whatever_bob_put_in_its_way(cluster: Cluster, shared: Shared, how: str, target: str) -> None:
     """alice's files in /dev/shm and /tmp go with her last job; his stay, and hers elsewhere."""
@@ -698,7 +710,9 @@ CLAIMS = {"nothing": {}, "her other job": {"SLURM_JOB_ID": "{job}"}, "her MPS": 
 
 
 @WITH_ONE_GPU
-@pytest.mark.parametrize("claim", CLAIMS)
+@pytest.mark.parametrize(
+    "claim", ["her MPS", *(pytest.param(claim, marks=pytest.mark.weekly) for claim in ("nothing", "her other job"))]
+)
 @pytest.mark.weekly_on_v2
 def test_a_program_of_bobs_on_her_gpu_is_ended_when_she_leaves_it(cluster: Cluster, shared: Shared, claim: str) -> None:
     """Whatever its environment and name say; her tasks go on beside it, and the node stays in service."""

@@ -915,6 +915,16 @@ TOGETHER = (
 )
 """One fault of each check. Those of a line are planted one after the other and named by one doctor on the host that has
 them; their remedies follow in the opposite order."""
+FOR_EVERY_CHANGE = {
+    "helper-stopped",
+    "foreign-mps",
+    "no-slurmd",
+    "no-alloc",
+    "reverted-conf",
+    "no-slurmctld",
+    "required-line",
+}
+"""Those that begin so are planted in every change, on each kind of host; the others are planted weekly."""
 
 
 def test_there_is_a_fault_of_each_check_among_those_planted_together() -> None:
@@ -922,7 +932,13 @@ def test_there_is_a_fault_of_each_check_among_those_planted_together() -> None:
     assert {fault.checks[:1] for fault in FAULTS} == {fault.checks[:1] for fault in FAULTS if fault.name in chosen}
 
 
-@pytest.mark.parametrize("names", TOGETHER, ids=[names[0] for names in TOGETHER])
+@pytest.mark.parametrize(
+    "names",
+    [
+        pytest.param(names, id=names[0], marks=() if names[0] in FOR_EVERY_CHANGE else pytest.mark.weekly)
+        for names in TOGETHER
+    ],
+)
 def test_faults_are_named_with_their_remedies(site: Site, healthy: dict[str, Said], names: tuple[str, ...]) -> None:
     """One fault of each check, on the host that has it; test_a_fault_is_named_on_its_host_only has them one by one."""
     (host,) = {PLANTED[name][0][0] for name in names}

@@ -76,7 +76,9 @@ def test_each_task_has_a_partition_of_its_own(cluster: Cluster, node: Node, driv
     assert ("a fault of a task ends only that task" in output) is (release == 610)
 
 
-@pytest.mark.parametrize(("release", "survive"), [(595, set()), (610, {"0", "2", "3"})])
+@pytest.mark.parametrize(
+    ("release", "survive"), [pytest.param(595, set(), marks=pytest.mark.weekly), (610, {"0", "2", "3"})]
+)
 def test_a_fault_ends_only_its_own_partition_from_driver_610_on(
     cluster: Cluster, node: Node, driver: Driver, release: int, survive: set[str]
 ) -> None:

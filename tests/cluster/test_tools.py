@@ -89,6 +89,7 @@ def test_a_hydra_multirun_of_12_has_four_runs_on_a_gpu_in_one_job(cluster: Clust
     assert read(cluster, "hydra/out/3/.hydra/overrides.yaml") == ["- lr=3"]
 
 
+@pytest.mark.weekly
 def test_a_hydra_job_that_fails_or_is_killed_is_reported_as_hydra_does(cluster: Cluster) -> None:
     """The other jobs of the sweep run; a wrong option is one sentence."""
     launcher = "hydra/launcher=slurm_share hydra.launcher.local=true hydra.launcher.triple=[1,2] hydra.sweep.dir=o"
@@ -125,6 +126,7 @@ echo ended $?
 """
 
 
+@pytest.mark.weekly
 def test_ctrl_c_in_a_hydra_sweep_ends_its_job_and_the_program(cluster: Cluster) -> None:
     said = ran(cluster, "calls", "hydra3", {"app.py": APP, "interrupted.sh": CTRL_C}, "bash interrupted.sh")
     assert said.splitlines()[-1] == "ended 130", said

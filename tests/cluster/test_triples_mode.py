@@ -248,6 +248,7 @@ def two_small_gpus(cluster: Cluster) -> Iterator[None]:
     make(before)
 
 
+@pytest.mark.weekly
 def test_48_lenets_without_caps_die_as_in_the_paper_and_with_retries_all_are_done(
     cluster: Cluster, two_small_gpus: None
 ) -> None:
@@ -431,7 +432,9 @@ def test_lines_of_a_pipe_become_tasks_while_the_run_waits_for_them(cluster: Clus
     assert "no job of LLSUB.2 runs any more: it has 2 tasks from standard input" in said
 
 
-@pytest.mark.parametrize("pack", [(), ("--pack",)], ids=["plain", "packed"])
+@pytest.mark.parametrize(
+    "pack", [pytest.param((), id="plain", marks=pytest.mark.weekly), pytest.param(("--pack",), id="packed")]
+)
 def test_tasks_wait_for_tasks_of_other_nodes(cluster: Cluster, pack: tuple[str, ...]) -> None:
     tasks = [
         {"run": "cat part.* >all", "after": "part"},
@@ -684,6 +687,7 @@ def test_scancel(cluster: Cluster) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.weekly
 def test_the_time_limit(cluster: Cluster) -> None:
     """Its end is set to now (Slurm looks every half minute): finished tasks are recorded, resuming does the rest."""
     made = work(cluster, "[1,2,1]", "--ntasks", "2000", "-T", "1", "--options=-w n2", seconds="0.4")
