@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.core import names
@@ -115,7 +115,6 @@ _near = st.lists(_piece, max_size=14).map("".join)
 _any = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=70)
 
 
-@settings(max_examples=600)
 @given(_near | _any | st.tuples(st.just("4,"), _near).map("".join))
 def test_any_other_text(in_c, text):
     assert_agreement(in_c, text)

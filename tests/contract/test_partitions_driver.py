@@ -47,7 +47,10 @@ def listed(place: MpsPlace) -> set[str]:
 
 
 @BOTH_LAYOUTS
-@pytest.mark.parametrize(("count", "sm_count"), [(2, 56), (3, 40), (4, 24), (15, 8)])
+@pytest.mark.parametrize(
+    ("count", "sm_count"),
+    [(2, 56), *(pytest.param(*one, marks=pytest.mark.weekly) for one in ((3, 40), (4, 24))), (15, 8)],
+)
 def test_a_daemon_starts_with_equal_partitions(node: Node, layout: str, count: int, sm_count: int) -> None:  # noqa: F811
     place = place_of(node, count, SIMMPS_LSPART=layout)
     started = actuator.start(place, soon())

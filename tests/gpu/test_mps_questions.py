@@ -50,7 +50,9 @@ def ask(release: str, out: Path, *questions: str) -> dict[str, Any]:
 
 
 @without_driver
-@pytest.mark.parametrize("release", ["580", pytest.param("595", marks=pytest.mark.weekly), "620"])
+@pytest.mark.parametrize(
+    "release", ["580", *(pytest.param(release, marks=pytest.mark.weekly) for release in ("595", "620"))]
+)
 def test_the_newest_questions_are_answered_by_simulated_gpus_as_simulated(release: str, tmp_path: Path) -> None:
     written = ask(release, tmp_path, *QUICK)
     assert "simulated" in written["simulated"]

@@ -205,7 +205,7 @@ def test_lua_has_the_settings_that_the_hooks_have(read_in_lua, tmp_path, text):
     assert read_in_lua(lua_settings.expected(file)) == (needed, modes, text.encode())
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary() | st.text().map(str.encode))
 def test_lua_has_every_byte_of_the_text(read_in_lua, data):
     """Line ends, quotes and digits after an escape: one byte more or less, and sharing would stay switched off."""

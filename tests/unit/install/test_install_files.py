@@ -160,7 +160,6 @@ def test_whoever_is_killed_while_he_applies_has_done_all_or_nothing(folder):
     assert state(folder) == NEW
 
 
-@pytest.mark.weekly
 def test_a_program_is_whole_and_can_be_run_as_soon_as_a_file_names_it(folder):
     """Killed at every step, of setting it right too: where slurm.conf is new, so is the program, with its mode."""
     before, wrapper, seen = content(folder), folder / "hook.sh", []

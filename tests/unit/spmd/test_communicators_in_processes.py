@@ -6,7 +6,9 @@ import pytest
 from in_processes import Run, run_ranks
 
 
-@pytest.mark.parametrize(("size", "per_node"), [(2, 2), (5, 5), (6, 3)])
+@pytest.mark.parametrize(
+    ("size", "per_node"), [*(pytest.param(*one, marks=pytest.mark.weekly) for one in ((2, 2), (5, 5))), (6, 3)]
+)
 def test_random_nested_communicators_compute_what_a_model_does(size: int, per_node: int) -> None:
     found = run_ranks(size, "nested_communicators", 7 * size, 120, per_node=per_node)
     assert min(found) > 20

@@ -75,7 +75,9 @@ def test_a_signal_at_any_step_of_a_call_loses_no_message(call: str, per_node: in
     assert steps > 15
 
 
-@pytest.mark.parametrize(("per_node", "threads"), [(2, 0), (1, 0), (2, 2)])
+@pytest.mark.parametrize(
+    ("per_node", "threads"), [*(pytest.param(*one, marks=pytest.mark.weekly) for one in ((2, 0), (1, 0))), (2, 2)]
+)
 def test_two_hundred_interrupts_at_random_moments_lose_no_message(per_node: int, threads: int) -> None:
     found, _none = run_ranks(2, "interrupted_at_random", 200, threads, per_node=per_node)
     wrong, times, messages = found

@@ -101,18 +101,12 @@ def test_there_are_fifteen_programs_of_different_kinds() -> None:
     } <= used  # fmt: skip
 
 
-@pytest.mark.parametrize("size", [1, 2, 4])
+@pytest.mark.parametrize("size", [1, 3, *(pytest.param(size, marks=pytest.mark.weekly) for size in (2, 4))])
 def test_all_programs_give_the_same_in_one_run(tmp_path: Path, size: int) -> None:
     """One after the other on the same ranks: none leaves a message or a communicator that disturbs the next."""
     (ours(tmp_path) / "together.py").write_text(TOGETHER)
     said = parted(on_ours(tmp_path, size, "together", *NAMES))
     assert said == by_mpi4py(size)
-
-
-@pytest.mark.parametrize("size", [3])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_program_gives_the_same_on_three_ranks(tmp_path: Path, name: str, size: int) -> None:
-    assert on_ours(ours(tmp_path), size, name) == by_mpi4py(size)[name]
 
 
 @pytest.mark.weekly

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from at_each_step import Interrupted
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transports import ranks
 
@@ -58,7 +58,6 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(VALUES, st.sampled_from([0, "a", 5, "5"])), min_size=1, max_size=5))
 def test_objects_come_as_they_were_sent_in_order(two: Two, messages: list[tuple[Any, Any]]) -> None:
     for value, tag in messages:
@@ -71,7 +70,6 @@ def test_objects_come_as_they_were_sent_in_order(two: Two, messages: list[tuple[
         assert type(got) is type(value)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.sampled_from(["f8", "i4", "u1", "?", "c16", ">f8", "S3", "M8[s]", [("a", "i4"), ("b", "f8")]]),
     st.sampled_from([(), (0,), (1,), (7,), (3, 4), (2, 3, 2), (5000,)]),

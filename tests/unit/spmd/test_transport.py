@@ -33,8 +33,13 @@ def four(request: pytest.FixtureRequest) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("size", "count", "length", "per_node"),
-    [(4, 12, MIB, None), (3, 2000, 8, None), (4, 6, MIB, 2), (3, 500, 8, 1), (2, 3, 70 * MIB, None)],
-    ids=["large", "small", "large over TCP", "small over TCP", "in pieces"],
+    [
+        pytest.param(4, 12, MIB, None, id="large"),
+        pytest.param(3, 2000, 8, None, id="small", marks=pytest.mark.weekly),
+        pytest.param(4, 6, MIB, 2, id="large over TCP", marks=pytest.mark.weekly),
+        pytest.param(3, 500, 8, 1, id="small over TCP"),
+        pytest.param(2, 3, 70 * MIB, None, id="in pieces", marks=pytest.mark.weekly),
+    ],
 )
 def test_all_may_send_to_all_before_the_first_receive(size: int, count: int, length: int, per_node: int | None) -> None:
     assert run_ranks(size, "all_first", count, length, per_node=per_node) == [count * (size - 1)] * size

@@ -178,8 +178,17 @@ def test_each_ranks_output_is_written_by_that_rank_once(tmp_path, failures, retr
     assert {task: len(of_task) for task, of_task in tried.items()} == {n: 1 + times for n, times in enumerate(failures)}
 
 
-@pytest.mark.parametrize("logs", ["task", "rank"])
-@pytest.mark.parametrize("distribution", ["block", "cyclic", "dynamic"])
+@pytest.mark.parametrize(
+    ("distribution", "logs"),
+    [
+        ("block", "rank"),
+        ("dynamic", "task"),
+        *(
+            pytest.param(*one, marks=pytest.mark.weekly)
+            for one in (("block", "task"), ("cyclic", "task"), ("cyclic", "rank"), ("dynamic", "rank"))
+        ),
+    ],
+)
 def test_more_tasks_than_processes_each_once(tmp_path, distribution, logs):
     made = Launch(
         tmp_path, f"#!/bin/bash\necho $LLSUB_TASK $LLSUB_RANK >>{tmp_path}/effects\necho out $LLSUB_TASK\n", 3,

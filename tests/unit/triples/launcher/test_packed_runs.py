@@ -218,7 +218,7 @@ def test_cancelled_the_tasks_are_told_to_end_and_a_resume_runs_each_once(machine
     assert [start.reserve_mib > 25 * 1024 for start in starts] == [False, True]
 
 
-@pytest.mark.parametrize("victim", ["loop", "guard"])
+@pytest.mark.parametrize("victim", [pytest.param("loop", marks=pytest.mark.weekly), "guard"])
 def test_a_killed_launcher_leaves_no_booking_and_a_resume_runs_each_task_once(machine: Machine, victim: str) -> None:
     run = machine.run([f"echo x >>{machine.home}/ran.{n}; {task('3G', 2)}" for n in range(6)], at_once=3)
     process = run.start()
@@ -265,6 +265,7 @@ def test_memory_that_a_killed_attempt_had_counts_at_resume(machine: Machine) -> 
     assert starts[1].reserve_mib >= 30 * 1024
 
 
+@pytest.mark.weekly
 def test_sizes_that_could_not_be_kept_are_not_called_learned(machine: Machine) -> None:
     kept = machine.home / ".local/state/slurm-share"
     for is_kept in (True, False):

@@ -116,6 +116,7 @@ def test_ways_of_sharing_are_compared_and_the_best_goes_on(machine: Machine) -> 
     assert re.search("mps from now on, 3 tasks at once: it (does as much as it did|is fastest)", said), said
 
 
+@pytest.mark.weekly
 def test_one_method_that_was_measured_is_not_called_the_best(machine: Machine) -> None:
     """How many methods are measured depends on the speed of the machine."""
     run = machine.run([work(0.5)] * 40, pack=COMPARED, rate_window_s=1.0, at_once=3)
@@ -136,6 +137,7 @@ def test_without_mps_it_is_said_and_not_tried(machine: Machine) -> None:
     assert re.findall(r"launch: +(\S+) +\d +[\d.]+ +[\d.]+$", said, re.MULTILINE) == ["exclusive", "time-slicing"]
 
 
+@pytest.mark.weekly
 def test_a_search_that_is_told_to_end_says_so(machine: Machine) -> None:
     run = machine.run([work(1.0)] * 50, pack=TUNED, rate_window_s=1.0)
     said = go_until(run, "task 0 ")
@@ -143,6 +145,7 @@ def test_a_search_that_is_told_to_end_says_so(machine: Machine) -> None:
     assert "unfinished:" in said
 
 
+@pytest.mark.weekly
 def test_a_start_without_a_written_number_of_threads_has_the_cores_of_its_level(machine: Machine) -> None:
     run = machine.run(["echo threads $OMP_NUM_THREADS; sleep 0.1"] * 5, pack=TUNED, rate_window_s=1.0)
     run.go_well()
@@ -160,6 +163,7 @@ def test_progress_is_enough_where_tasks_are_too_long_to_finish(machine: Machine)
 
 
 @pytest.mark.usefixtures("_few_windows")
+@pytest.mark.weekly
 def test_tasks_that_show_nothing_and_never_end_stay_at_one_on_a_gpu(machine: Machine) -> None:
     run = machine.run([work(3000.0)] * 12, pack=TUNED, rate_window_s=0.3)
     said = go_until(run, "tasks? at once from now on")

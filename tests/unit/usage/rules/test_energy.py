@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurm_share.usage.rules.energy import (
@@ -287,7 +287,6 @@ def holders_of(step: Step, since: float, until: float) -> list[Holder[int]]:
     return found
 
 
-@settings(max_examples=300, deadline=None)
 @given(_STEPS, st.booleans())
 def test_all_parts_add_up_to_the_counter_and_none_is_negative(steps: list[Step], is_mig: bool) -> None:
     """Over resets, jumps, missing counters, gaps, and holders that come and go."""
