@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from .errors import CollectiveMismatch, UsageError
 from .rules.maps import Map
 from .transport import name_of
 
+_Operation = TypeVar("_Operation", bound=Callable[..., Any])
 _SHOWN = 300
 """Limit of characters of the description in an error."""
 
@@ -60,6 +61,32 @@ def agree(comm: Comm, call: str, arrays: Sequence[Distributed], *maps: Map, extr
             raise CollectiveMismatch(comm.group.number, members[0], first, members[rank], text, where)
     agreed: list[Any] = [common_dtype(answer[1][place] for answer in answers) for place in range(len(arrays))]
     return [*agreed, [answer[2] for answer in answers]]
+
+
+def collective(name: str) -> Callable[[_Operation], _Operation]:
+    """Make an error that an operation raises on one rank, outside of its messages, raise on all ranks.
+
+    `name`: the operation in their messages. One of its arguments is a distributed array; without one, nothing is told.
+    """
+
+    def wrapper(operation: _Operation) -> _Operation:
+        @functools.wraps(operation)
+        def told(*args: Any, **options: Any) -> Any:
+            comm = next((one.comm for one in args if isinstance(getattr(one, "comm", None), Comm)), None)
+            if comm is None:
+                return operation(*args, **options)
+            group = comm.group
+            number = group.number
+            try:
+                return operation(*args, **options)
+            except Exception as error:
+                if group.number == number or group.failed != group.number:
+                    group.refuse(name, error)
+                raise
+
+        return told  # type: ignore[return-value]
+
+    return wrapper
 
 
 @functools.lru_cache(maxsize=256)

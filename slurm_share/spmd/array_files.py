@@ -132,6 +132,8 @@ def _on_all_ranks(comm: Comm, verb: str, path: str, work: Callable[[], Any]) -> 
         why = error.strerror or str(error)
     except ValueError as error:
         why = str(error)
+    except MemoryError as error:
+        why = f"there is no memory for it: {error}"
     answers = comm.allgather((result, why))
     for rank, (_, reason) in enumerate(answers):
         if reason is not None:

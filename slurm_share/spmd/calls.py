@@ -13,12 +13,12 @@ asks them for an answer.
 from __future__ import annotations
 
 import contextlib
+import functools
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +26,14 @@ from numpy.typing import NDArray
 from . import codec
 from .bodies import Received
 from .envelope import RAW
-from .errors import HAS_FAILED, CollectiveMismatch, NoRoom, PeerEnded, RunEnded, SpmdError
+from .errors import HAS_FAILED, CollectiveMismatch, Deadlock, NoRoom, PeerEnded, RunEnded, SpmdError
 from .groups import RankGroup
 from .names import SEGMENT_IDLE, SEGMENT_MIN, TAG_BYTES
 from .rules import trees
 from .transport import Buffers, Transport, Window, collective_context
 
 Bytes = NDArray[np.uint8]
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 STAR_RANKS = 16
 """Number of ranks of a node up to which its leader sends directly to all of them; more form a tree."""
@@ -57,6 +58,8 @@ class Group(RankGroup):
         self.node_ranks = self.nodes[self.node].ranks
         self.number = 0
         """Number of the last collective call."""
+        self.failed = 0
+        """Number of the last call that has raised an error on this rank, which the other ranks are told."""
         self.passed = [0] * self.size
         """For each rank, the highest call that it is known to have finished, from its frames in later calls."""
         self.node_passed = 0
@@ -82,6 +85,15 @@ class Group(RankGroup):
         """
         self.number += 1
         return CollectiveCall(self, self.number, name)
+
+    def refuse(self, name: str, error: Exception) -> None:
+        """Make the next collective call, which this rank does not begin because of `error`, raise on the others."""
+        if isinstance(error, RunEnded | CollectiveMismatch):
+            return
+        call = self.call(name)
+        self.transport.call_failed(call.context)
+        self.failed = call.number
+        call.fail(f"{type(error).__name__}: {error}")
 
     def has_passed(self, rank: int, number: int) -> bool:
         """Return whether a rank of this node is known to have finished that call."""
@@ -129,9 +141,15 @@ class CollectiveCall:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is None:
-            self._transport.finish(self.context)
+            try:
+                self._transport.finish(self.context)
+            except CollectiveMismatch as mismatch:
+                if mismatch.is_failure:
+                    self._transport.await_end(mismatch.peer)
+                raise
             return
-        told = self._failure_elsewhere() if isinstance(error, PeerEnded) else None
+        self._group.failed = self.number
+        told = self._failure_elsewhere() if isinstance(error, PeerEnded | Deadlock) else None
         self._transport.call_failed(self.context)
         if told is not None:
             self._transport.await_end(told.peer)
@@ -295,6 +313,23 @@ class Windows:
         return made
 
 
+def checked_first(method: _Method) -> _Method:
+    """Make an error that a communicator's call raises before it begins, for a wrong argument, raise on all ranks."""
+
+    @functools.wraps(method)
+    def told(self: Any, *args: Any, **options: Any) -> Any:
+        group = self.group
+        number = group.number
+        try:
+            return method(self, *args, **options)
+        except Exception as error:
+            if group.number == number:
+                group.refuse(method.__name__, error)
+            raise
+
+    return told  # type: ignore[return-value]
+
+
 def decode_message(message: Received) -> Any:
     """Return the object of a message."""
     return codec.decode(message.envelope.form, message.envelope.meta, message.take())
@@ -308,7 +343,7 @@ def tag_of_name(name: str) -> str:
     return name.encode()[: TAG_BYTES - 24].decode(errors="ignore") + "... " + digest
 
 
-@lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=256)
 def dtype_name(dtype: np.dtype[Any]) -> str:
     """Return a unique name of a dtype: "float64", or a digest of the fields of a structured one."""
     if dtype.names is None and dtype.subdtype is None:

@@ -15,7 +15,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import DTypeLike, NDArray
 
 from . import array_reductions, host
-from .agreement import agree
+from .agreement import agree, collective
 from .comm import COMM_WORLD, Comm
 from .errors import MapMismatch, UsageError
 from .gathering import gather_array
@@ -136,6 +136,7 @@ class Dmat(NDArrayOperatorsMixin):
         """A copy of the imaginary parts."""
         return self.like(self._local.imag.copy())
 
+    @collective("redistribute")
     def redistribute(self, map: Map) -> Dmat:
         """Return the array with another map and the same dtype. Collective."""
         checked_shape(self.shape, map)
@@ -145,18 +146,21 @@ class Dmat(NDArrayOperatorsMixin):
         move("redistribute", self, target, dtype)
         return target
 
+    @collective("gather")
     def gather(self, root: int = 0) -> NDArray[Any] | None:
         """Return the whole array on `root`, None elsewhere. Collective."""
         if not 0 <= root < self.comm.size:
             raise UsageError(f"there is no rank {root}: the run has {self.comm.size} ranks")
         return gather_array(self, root)
 
+    @collective("gather_all")
     def gather_all(self) -> NDArray[Any]:
         """Return the whole array on every rank. Collective."""
         whole = gather_array(self, None)
         assert whole is not None
         return whole
 
+    @collective("halo")
     def halo(self) -> None:
         """Fill the overlap of every rank with the owners' values. Collective; does nothing without an overlap."""
         if any(self.map.overlap):
@@ -165,6 +169,7 @@ class Dmat(NDArrayOperatorsMixin):
                 self._local = self._local.astype(dtype)
             fill_overlap(self)
 
+    @collective("X[...]")
     def __getitem__(self, key: Any) -> Any:
         """Return the selected part as a NumPy array or a scalar on all ranks. Collective, with the same key on all."""
         chosen = chosen_ranges(self.shape, key)
@@ -202,6 +207,7 @@ class Dmat(NDArrayOperatorsMixin):
             with staged(self._local) as room:
                 here.put(room, there.take(whole) if value.ndim else np.broadcast_to(value, here.shape))
 
+    @collective("assignment")
     def _assign(self, key: Any, source: Dmat) -> None:
         chosen = chosen_ranges(self.shape, key)
         selected = tuple(map(len, chosen))
@@ -220,6 +226,7 @@ class Dmat(NDArrayOperatorsMixin):
         else:
             assign_slice(self, chosen, source, dtype)
 
+    @collective("reduction")
     def _reduce(self, name: str, axis: Any, dtype: DTypeLike | None, out: Any, keepdims: bool) -> Any:
         if out is not None:
             raise UsageError(f"{name} of a distributed array returns a NumPy array and takes no `out`")

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import host
-from .agreement import agree
+from .agreement import agree, collective
 from .dmat import Dmat
 from .errors import UsageError
 from .rules.maps import Map
@@ -49,6 +49,7 @@ def ifft(array: Any, n: int | None = None, axis: int = -1, norm: str | None = No
     return _transform(np.fft.ifft, array, n, axis, norm)
 
 
+@collective("Fourier transform")
 def _transform(transform: Any, array: Any, n: int | None, axis: int, norm: str | None) -> Any:
     if not isinstance(array, Dmat):
         return transform(array, n, axis, norm)
@@ -59,16 +60,22 @@ def _transform(transform: Any, array: Any, n: int | None, axis: int, norm: str |
     if length < 1:
         raise UsageError(f"a Fourier transform needs 1 point or more, not {length}")
     between = whole_along(array.map, array.shape, axis)
-    whole = array if between == array.map else array.redistribute(between)
+    if between == array.map:
+        dtype, _ = agree(array.comm, "Fourier transform", [array])
+        whole = array
+    else:
+        whole = array.redistribute(between)
+        dtype = whole.dtype
     shape = tuple(length if place == axis else one for place, one in enumerate(array.shape))
-    mine = host.to_host(whole.local)
-    kind = transform(np.zeros(1, mine.dtype)).dtype
+    mine = host.to_host(whole.local).astype(dtype, copy=False)
+    kind = transform(np.zeros(1, dtype)).dtype
     expected = tuple(one.size for one in between.stored(shape, array.comm.rank))
     local = transform(mine, n, axis, norm) if mine.size and 0 not in expected else np.zeros(expected, kind)
     result = Dmat(shape, between, host.to_memory_of(array.local, local), array.comm)
     return result if between == array.map else result.redistribute(array.map)
 
 
+@collective("transpose_grid")
 def transpose_grid(array: Any) -> Any:
     """Return the array on the transposed process grid, in which rows and columns of processes are swapped. Collective.
 
@@ -83,6 +90,7 @@ def transpose_grid(array: Any) -> Any:
     return array.redistribute(Map(old.grid[::-1], old.dist, old.ranks, old.overlap, old.order))
 
 
+@collective("find")
 def nonzero_parts(array: Dmat) -> list[tuple[NDArray[np.int64], ...]]:
     """Return for each rank of the map the global indices of the non-zeros that it owns, on all ranks. Collective.
 
@@ -106,6 +114,7 @@ def find(array: Any) -> tuple[NDArray[np.int64], ...]:
     return tuple(one[order] for one in found)
 
 
+@collective("summation")
 def summation(target: Dmat, *arrays: Dmat) -> Dmat:
     """Assign the sum of arrays of any maps to `target` and return it; its dtype does not change. Collective."""
     if not arrays:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import host
-from .agreement import Distributed, agree
+from .agreement import Distributed, agree, collective
 from .comm import Comm
 from .errors import UsageError
 from .redistribute import exchange
@@ -26,6 +26,7 @@ PANEL_BYTES = 64 << 20
 """Limit of the two panels that a rank multiplies at a time, in bytes."""
 
 
+@collective("product")
 def mtimes(left: Any, right: Any, map: Map | None = None) -> Any:
     """Return the matrix product of two arrays of two dimensions. Collective.
 
@@ -49,6 +50,7 @@ def mtimes(left: Any, right: Any, map: Map | None = None) -> Any:
     call = f"product{[(one.shape, one.dtype) for one in plain] or ''}"
     *dtypes, _ = agree(model.comm, call, [one for one in (left, right) if is_distributed(one)], wanted)
     dtype = np.result_type(*dtypes, *(one.dtype for one in plain))
+    np.matmul(np.zeros((1, 1), dtype), np.zeros((1, 1), dtype))  # raises on all ranks if elements cannot be multiplied
     local = multiply(model.comm, left, right, shape, result, dtype)
     product = type(model)(shape, result, host.to_memory_of(model.local, local), model.comm)
     return product if result == wanted else product.redistribute(wanted)

@@ -331,7 +331,7 @@ class Queues:
         Raises CollectiveMismatch if a message of the same collective call has another tag, or if one has arrived for a
         finished collective call.
         """
-        messages = self._checked(context, tag)
+        messages = self._checked(context, tag, is_taken=True)
         if messages is None:
             return None
         found = messages.first(source, tag)
@@ -355,11 +355,13 @@ class Queues:
         return (message.envelope for message in (messages.all.values() if messages else ()))
 
     def finish(self, context: int) -> None:
-        """Finish a collective call. Raises CollectiveMismatch if a message of it is left."""
+        """Finish a collective call. Raises CollectiveMismatch if a message of it is left or an earlier one failed."""
         self._finished[context >> 32] = max(self._finished.get(context >> 32, 0), context)
         left = self.by_context.pop(context, None)
         if left:
             raise self._none_any_more(next(iter(left.all.values())).envelope)
+        if self._late is not None and self._late.is_failure:
+            raise self._told_late()
 
     def _none_any_more(self, envelope: Envelope, why: str = FINISHED_IT) -> CollectiveMismatch:
         """Return the error about a message of a collective call in which this rank is not, and will not be."""
@@ -372,10 +374,21 @@ class Queues:
             found = self.by_context[context] = _Context()
         return found
 
-    def _checked(self, context: int, tag: Tag | None) -> _Context | None:
-        if self._late is not None:
+    def _told_late(self) -> CollectiveMismatch:
+        """Return the error `_late`. A failure of another rank is raised once, because all make the same calls."""
+        late = self._late
+        assert late is not None
+        self._is_late_told = True
+        if late.is_failure:
+            self._late = None
+        return late
+
+    def _checked(self, context: int, tag: Tag | None, is_taken: bool = False) -> _Context | None:
+        """Return the messages of a context. A failed call of another rank ends a collective call not before its end,
+        because the others could wait for this rank; `is_taken`: such a call takes a message."""
+        if self._late is not None and not (is_taken and self._late.is_failure and is_collective(context)):
             self._is_late_told = True
-            raise self._late
+            raise self._told_late() if is_taken else self._late
         messages = self.by_context.get(context)
         if messages is not None and is_collective(context):
             other = messages.with_another_tag(tag)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slurm_share.spmd.bodies import Received
 from slurm_share.spmd.envelope import Envelope, Tag
-from slurm_share.spmd.errors import CollectiveMismatch
+from slurm_share.spmd.errors import HAS_FAILED, CollectiveMismatch
 from slurm_share.spmd.transport import USER, Queues
 
 CALL = 1 << 32
@@ -120,3 +120,18 @@ def test_at_the_end_a_message_of_a_call_that_was_never_made_is_late() -> None:
     )
     queues.call_failed(CALL | 1)
     assert queues.late is None
+
+
+def test_a_failure_of_a_finished_call_is_told_once_and_in_a_collective_call_at_its_end() -> None:
+    queues = Queues(0)
+    queues.finish(CALL | 1)
+    queues.put(message(5, f"bcast{HAS_FAILED}ValueError: no", CALL | 1))
+    queues.put(message(5, "barrier", CALL | 2))
+    assert queues.take(5, CALL | 2, "barrier") is not None
+    with pytest.raises(CollectiveMismatch, match="collective call 1: bcast has failed on rank 5: ValueError: no"):
+        queues.finish(CALL | 2)
+    queues.finish(CALL | 3)
+    queues.put(message(5, f"bcast{HAS_FAILED}ValueError: no", CALL | 3))
+    with pytest.raises(CollectiveMismatch, match="collective call 3: bcast has failed on rank 5: ValueError: no"):
+        queues.take(5, USER, None)
+    assert queues.take(5, USER, None) is None

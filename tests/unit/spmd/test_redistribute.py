@@ -305,8 +305,10 @@ def test_other_calls_on_one_rank_are_named_on_all(comm: Comm) -> None:
 
 def _gather_and_meet(array: Dmat, everywhere: bool) -> None:
     """Gather, then meet: ranks that only send learn of a failed gather in their next call."""
-    array.gather_all() if everywhere else array.gather()
-    array.comm.barrier()
+    try:
+        array.gather_all() if everywhere else array.gather()
+    finally:
+        array.comm.barrier()
 
 
 @pytest.mark.parametrize("everywhere", [False, True], ids=["gather", "gather_all"])
