@@ -6,13 +6,13 @@ have other places than the sender's.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from . import arguments
 from .errors import UsageError
 
 ORDER_C, ORDER_FORTRAN = 56, 57
@@ -189,22 +189,22 @@ class Datatype:
 
     def Create_vector(self, count: int, blocklength: int, stride: int) -> Datatype:
         """Return the type of `count` blocks, whose starts are `stride` of this type apart."""
-        return self.Create_hvector(count, blocklength, operator.index(stride) * self._extent)
+        return self.Create_hvector(count, blocklength, _integer(stride) * self._extent)
 
     def Create_hvector(self, count: int, blocklength: int, stride: int) -> Datatype:
         """Return the type of `count` blocks, whose starts are `stride` bytes apart."""
-        blocks = np.arange(_length(count, "Create_vector")) * operator.index(stride)
+        blocks = np.arange(_length(count, "Create_vector")) * _integer(stride)
         inside = np.arange(_length(blocklength, "Create_vector")) * self._extent
         return self._at((blocks[:, None] + inside).ravel())
 
     def Create_indexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Datatype:
         """Return the type of blocks of those lengths, at those displacements counted in this type."""
-        return self.Create_hindexed(blocklengths, [operator.index(one) * self._extent for one in displacements])
+        return self.Create_hindexed(blocklengths, [_integer(one) * self._extent for one in displacements])
 
     def Create_hindexed(self, blocklengths: Sequence[int], displacements: Sequence[int]) -> Datatype:
         """Return the type of blocks of those lengths, at those displacements in bytes."""
         lengths = [_length(one, "Create_indexed") for one in blocklengths]
-        starts = [operator.index(one) for one in displacements]
+        starts = [_integer(one) for one in displacements]
         if len(lengths) != len(starts):
             raise UsageError(f"Create_indexed: there are {len(lengths)} blocks and {len(starts)} displacements")
         return self._at(_joined(start + np.arange(n) * self._extent for n, start in zip(lengths, starts, strict=True)))
@@ -221,7 +221,7 @@ class Datatype:
         self, sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int], order: int = ORDER_C
     ) -> Datatype:
         """Return the type of a block of an array of that many of this type; it spans the whole array."""
-        whole, part, first = (tuple(map(operator.index, one)) for one in (sizes, subsizes, starts))
+        whole, part, first = (tuple(map(_integer, one)) for one in (sizes, subsizes, starts))
         if not len(whole) == len(part) == len(first) or not whole:
             raise UsageError(f"Create_subarray: sizes {whole}, subsizes {part} and starts {first} differ in length")
         for length, count, start in zip(whole, part, first, strict=True):
@@ -239,7 +239,7 @@ class Datatype:
 
     def Create_resized(self, lb: int, extent: int) -> Datatype:
         """Return this type with another lower bound and extent, in bytes."""
-        return Datatype(self.dtype, self.count, self.places, operator.index(lb), operator.index(extent))
+        return Datatype(self.dtype, self.count, self.places, _integer(lb), _integer(extent))
 
     Resized = Create_resized
 
@@ -321,8 +321,15 @@ def _joined(parts: Iterable[Places]) -> Places:
     return np.concatenate([np.empty(0, np.intp), *parts]).astype(np.intp)
 
 
+def _integer(given: Any) -> int:
+    number = arguments.whole(given)
+    if number is None:
+        raise UsageError(f"a datatype is made of integers, not {given!r}")
+    return number
+
+
 def _length(given: Any, call: str) -> int:
-    number = operator.index(given)
+    number = _integer(given)
     if number < 0:
         raise UsageError(f"{call}: a count or length is at least 0, not {number}")
     return number

@@ -40,6 +40,8 @@ REFUSED: dict[str, tuple[Callable[[Any], object], str]] = {
     "intersection with a list": (lambda comm: comm.Get_group().Intersection([0]), "needs two groups"),
     "difference with a list": (lambda comm: comm.Get_group().Difference([0]), "needs two groups"),
     "group compared with a number": (lambda comm: comm.Get_group().Compare(5), "Compare needs two groups"),
+    "vector of a word": (lambda _: MPI.INT.Create_vector("a", 1, 1), "a datatype is made of integers, not 'a'"),
+    "subarray of fractions": (lambda _: MPI.INT.Create_subarray([2.5], [1], [0]), "made of integers, not 2.5"),
     "communicator compared with a number": (lambda comm: comm.Compare(5), "Compare needs two communicators"),
 }
 
