@@ -3,7 +3,7 @@
 # to do; some hours. Ends with 0 where every part passes. The output of each part is in build/weekly/.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-parts="tests examples kernel systemd faults fuzz chaos escapes releases numpy tools"
+parts="tests examples kernel systemd faults fuzz chaos escapes releases numpy mpi4py tools"
 usage="Usage: tests/weekly.sh [PART...]
 
   tests     tests marked weekly
@@ -16,6 +16,7 @@ usage="Usage: tests/weekly.sh [PART...]
   escapes   a thousand tasks that try to escape their cap, with and without the driver's limits
   releases  every cluster test on every release of Slurm
   numpy     arrays between ranks on older releases of NumPy
+  mpi4py    mpi4py's own tests against the messages between ranks, on 1 and 2 ranks
   tools     Hydra, Snakemake, Parsl and others in their newest releases
   --help    this text
 
@@ -56,6 +57,7 @@ run() { # run PART
 		;;
 	releases) tests/run.sh --slurm all ;;
 	numpy) tests/numpy_versions.sh ;;
+	mpi4py) python tests/mpi4py_testsuite.py --sizes 1,2 ;;
 	tools) SLURM_SHARE_TOOLS=newest pytest -m cluster "${suite[@]}" tests/cluster/test_tools.py ;;
 	esac
 }

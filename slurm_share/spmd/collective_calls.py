@@ -28,17 +28,17 @@ class CollectiveCalls(CommBase):
     @checked_first
     def bcast(self, obj: Any = None, root: int = 0) -> Any:
         """Return the root's object on every rank."""
-        return collectives.bcast(self.group, obj, self._rank(root, "bcast"))
+        return collectives.bcast(self.group, obj, self._root(root, "bcast"))
 
     @checked_first
     def scatter(self, sendobj: Sequence[Any] | None = None, root: int = 0) -> Any:
         """Return to each rank its element of the root's sequence."""
-        return collectives.scatter(self.group, sendobj, self._rank(root, "scatter"))
+        return collectives.scatter(self.group, sendobj, self._root(root, "scatter"))
 
     @checked_first
     def gather(self, sendobj: Any, root: int = 0) -> list[Any] | None:
         """Return the list of all ranks' objects on the root, None elsewhere."""
-        return collectives.gather(self.group, sendobj, self._rank(root, "gather"))
+        return collectives.gather(self.group, sendobj, self._root(root, "gather"))
 
     @checked_first
     def allgather(self, sendobj: Any) -> list[Any]:
@@ -58,7 +58,7 @@ class CollectiveCalls(CommBase):
         the same ranks on the same nodes. `op`: SUM, PROD, MIN, MAX, another of MPI's or an
         associative function of two values. MIN and MAX of values with a NaN are NaN, as in NumPy.
         """
-        return collectives.reduce(self.group, sendobj, op, self._rank(root, "reduce"))
+        return collectives.reduce(self.group, sendobj, op, self._root(root, "reduce"))
 
     @checked_first
     def allreduce(self, sendobj: Any, op: Any = SUM) -> Any:
@@ -78,7 +78,7 @@ class CollectiveCalls(CommBase):
     @checked_first
     def Bcast(self, buf: Any, root: int = 0) -> None:
         """Copy the root's array into the array of every rank."""
-        buffers.bcast(self.group, buf, self._rank(root, "Bcast"))
+        buffers.bcast(self.group, buf, self._root(root, "Bcast"))
 
     @checked_first
     def Gather(self, sendbuf: Any, recvbuf: Any = None, root: int = 0) -> None:
@@ -86,14 +86,14 @@ class CollectiveCalls(CommBase):
 
         Here and below, the part of a rank with IN_PLACE as a sendbuf is already in the recvbuf.
         """
-        buffers.gather(self.group, sendbuf, recvbuf, self._rank(root, "Gather"))
+        buffers.gather(self.group, sendbuf, recvbuf, self._root(root, "Gather"))
 
     @checked_first
     def Gatherv(self, sendbuf: Any, recvbuf: Any = None, root: int = 0) -> None:
         """Copy the arrays of all ranks, of any length, into the root's `[recvbuf, counts, displacements, type]`."""
         from . import parts
 
-        parts.gatherv(self.group, sendbuf, recvbuf, self._rank(root, "Gatherv"))
+        parts.gatherv(self.group, sendbuf, recvbuf, self._root(root, "Gatherv"))
 
     @checked_first
     def Allgather(self, sendbuf: Any, recvbuf: Any) -> None:
@@ -110,14 +110,14 @@ class CollectiveCalls(CommBase):
     @checked_first
     def Scatter(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Copy each rank's part of the root's `sendbuf` into its `recvbuf`; IN_PLACE there: the root keeps its own."""
-        buffers.scatter(self.group, sendbuf, recvbuf, self._rank(root, "Scatter"))
+        buffers.scatter(self.group, sendbuf, recvbuf, self._root(root, "Scatter"))
 
     @checked_first
     def Scatterv(self, sendbuf: Any, recvbuf: Any, root: int = 0) -> None:
         """Copy each rank's part of the root's `[sendbuf, counts, displacements, type]` into its `recvbuf`."""
         from . import parts
 
-        parts.scatterv(self.group, sendbuf, recvbuf, self._rank(root, "Scatterv"))
+        parts.scatterv(self.group, sendbuf, recvbuf, self._root(root, "Scatterv"))
 
     @checked_first
     def Alltoall(self, sendbuf: Any, recvbuf: Any) -> None:
@@ -141,7 +141,7 @@ class CollectiveCalls(CommBase):
     @checked_first
     def Reduce(self, sendbuf: Any, recvbuf: Any = None, op: Op = SUM, root: int = 0) -> None:
         """Combine the arrays of all ranks element by element into the root's `recvbuf`; see `reduce`."""
-        buffers.reduce(self.group, sendbuf, recvbuf, op, self._rank(root, "Reduce"))
+        buffers.reduce(self.group, sendbuf, recvbuf, op, self._root(root, "Reduce"))
 
     @checked_first
     def Allreduce(self, sendbuf: Any, recvbuf: Any, op: Op = SUM) -> None:

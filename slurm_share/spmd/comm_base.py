@@ -10,7 +10,7 @@ from .arguments import is_any_tag, tag_of, whole
 from .calls import Group
 from .constants import ANY_SOURCE
 from .envelope import Tag
-from .errors import UsageError
+from .errors import NoSuchRank, NoSuchRoot, UsageError
 from .transport import Transport, user_context
 
 
@@ -79,11 +79,15 @@ class CommBase:
         """Return `size`; mpi4py's name."""
         return self.size
 
-    def _rank(self, rank: Any, call: str) -> int:
+    def _root(self, rank: Any, call: str) -> int:
+        """Return the root of a collective call. Raises NoSuchRoot."""
+        return self._rank(rank, call, NoSuchRoot)
+
+    def _rank(self, rank: Any, call: str, error: type[UsageError] = NoSuchRank) -> int:
         number = whole(rank)
         if number is None or not 0 <= number < self.size:
             what = "this communicator" if self.group.communicator else "the run"
-            raise UsageError(f"{call}: there is no rank {rank!r}; {what} has ranks 0 to {self.size - 1}")
+            raise error(f"{call}: there is no rank {rank!r}; {what} has ranks 0 to {self.size - 1}")
         return number
 
     def _wanted(self, source: Any, tag: Any) -> tuple[int | None, int, Tag | None]:

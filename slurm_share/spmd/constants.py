@@ -39,3 +39,5 @@ class Bottom(int):
 
 BOTTOM = Bottom(0)
 """As a buffer in a list with a count of 0: an empty one."""
+INFO_NULL = None
+"""No hints, as an argument that programs for mpi4py pass; there are none."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from .error_numbers import ERR_ARG, ERR_NO_MEM, ERR_OTHER, ERR_TRUNCATE
+from .error_numbers import ERR_ARG, ERR_NO_MEM, ERR_OTHER, ERR_RANK, ERR_ROOT, ERR_TRUNCATE
 
 
 class SpmdError(Exception):
@@ -63,6 +63,18 @@ class UsageError(SpmdError):
     """Invalid request of the program."""
 
     error_class = ERR_ARG
+
+
+class NoSuchRank(UsageError):
+    """Rank that does not exist."""
+
+    error_class = ERR_RANK
+
+
+class NoSuchRoot(UsageError):
+    """Root of a collective call that does not exist."""
+
+    error_class = ERR_ROOT
 
 
 class MapMismatch(UsageError):

@@ -99,7 +99,15 @@ class RankGroup:
         return found
 
     def Free(self) -> None:
-        """Do nothing: a group holds no memory to speak of."""
+        """Do nothing: the communicator keeps its group."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RankGroup):
+            return NotImplemented
+        return self is other or not (self or other)
+
+    def __hash__(self) -> int:
+        return id(self)
 
     def __bool__(self) -> bool:
         return True
@@ -137,6 +145,8 @@ class RankGroup:
 class _PlainGroup(RankGroup):
     """Group apart from a communicator."""
 
+    _is_null = False
+
     def __init__(self, members: Iterable[int], own: int) -> None:
         self._ranks, self._self = tuple(members), own
         self.size = len(self._ranks)
@@ -150,21 +160,29 @@ class _PlainGroup(RankGroup):
     def _own(self) -> int:
         return self._self
 
+    def Free(self) -> None:
+        """Give the group up: it becomes equal to GROUP_NULL, and false. A group without ranks stays."""
+        if self._ranks:
+            self._ranks, self.size, self.rank, self._is_null = (), 0, UNDEFINED, True
+
+    def __bool__(self) -> bool:
+        return not self._is_null
+
+    def _numbers(self, ranks: Iterable[Any], call: str) -> list[int]:
+        if self._is_null:
+            raise UsageError(f"{call}: this is GROUP_NULL, which is no group, or a group that has been freed")
+        return super()._numbers(ranks, call)
+
     def __repr__(self) -> str:
+        if self._is_null:
+            return "<GROUP_NULL>"
         return f"<Group of ranks {list(self._ranks)} of the run>" if self._ranks else "<Group without ranks>"
 
 
 class _NullGroup(_PlainGroup):
     """GROUP_NULL, which is no group."""
 
-    def __bool__(self) -> bool:
-        return False
-
-    def __repr__(self) -> str:
-        return "<GROUP_NULL>"
-
-    def _numbers(self, ranks: Iterable[Any], call: str) -> list[int]:
-        raise UsageError(f"{call}: this is GROUP_NULL, which is no group")
+    _is_null = True
 
 
 GROUP_EMPTY: RankGroup = _PlainGroup((), UNDEFINED)

@@ -19,6 +19,7 @@ _PACKING = "send the arrays one by one, or together as an object with send"
 _MEMORY = "use NumPy arrays: large messages of one node are shared without asking"
 _SESSIONS = "use MPI.COMM_WORLD, which needs no start"
 _OWN_REQUESTS = "use a thread or concurrent.futures"
+_PICKLE = "use Python's pickle; send and recv use its protocol 5, and what another module has made is sent as bytes"
 _HANDLES = "there is no MPI library below whose handles could be given away"
 
 MODULE = {
@@ -33,7 +34,11 @@ MODULE = {
     **dict.fromkeys(("Add_error_class", "Add_error_code", "Add_error_string", "Get_error_string"), _HANDLERS),
     **dict.fromkeys(("Alloc_mem", "Free_mem"), _MEMORY),
     "Grequest": _OWN_REQUESTS,
-    **dict.fromkeys(("_sizeof", "_addressof", "_handleof"), _HANDLES),
+    **dict.fromkeys(("_sizeof", "_addressof", "_handleof", "Get_address", "_comm_lock_table"), _HANDLES),
+    **dict.fromkeys(("pickle", "Pickle"), _PICKLE),
+    **dict.fromkeys(("buffer", "memory"), "use memoryview, bytearray or NumPy arrays"),
+    "Topocomm": "use Cartcomm",
+    "Get_hw_resource_info": _HINTS,
 }
 """Names of the module MPI, and what to use instead."""
 
@@ -68,6 +73,9 @@ COMM = {
         ),
         _NEIGHBOURS,
     ),
+    **dict.fromkeys(("py2f", "f2py", "toint", "fromint", "fromhandle", "handle"), _HANDLES),
+    **dict.fromkeys(("Cart_map", "Graph_map"), "use Create_cart, which keeps the order of the ranks"),
+    "Create_from_group": "use Create_group",
     **dict.fromkeys(("Set_errhandler", "Get_errhandler", "Call_errhandler"), _HANDLERS),
     **dict.fromkeys(("Get_info", "Set_info"), _HINTS),
     **dict.fromkeys(("Get_attr", "Set_attr", "Delete_attr", "Create_keyval", "Free_keyval"), _ATTRIBUTES),

@@ -122,11 +122,10 @@ class PointToPoint(CommBase):
         if straight is not None and status is None and timeout_s is None and straight.recv_array(buf, source, tag):
             return
         checked_status(status, "Recv")
-        space = writable(buf, "Recv")
         if whole(source) == PROC_NULL:
             _nothing(status)
         else:
-            self._recv_into(space, source, tag, status, timeout_s)
+            self._recv_into(writable(buf, "Recv"), source, tag, status, timeout_s)
 
     @puts_back
     def _recv_into(
@@ -173,21 +172,24 @@ class PointToPoint(CommBase):
     def Issend(self, buf: Any, dest: int, tag: Tag = 0) -> Request:
         """Send an array; the request is complete when a receive has got it. The buffer may change at once."""
         rank, known = self._peer(dest, "Issend"), tag_of(tag)
+        if rank < 0:
+            return _complete_request()
         return self._send_synchronously(rank, known, codec.encode(readable(buf, "Issend").array))
 
     def irecv(self, buf: Any = None, source: Any = ANY_SOURCE, tag: Any = ANY_TAG) -> Request:
         """Post a receive of an object, which `wait` of the request returns.
 
         It gets the first message that matches, in the order of posting, before any later receive or probe. `buf` is
-        as in `recv`. A request that is dropped stays posted; its message is lost (`requests`).
+        unused: it is mpi4py's buffer, or the number of its bytes, which programs for mpi4py give for long messages. A
+        request that is dropped stays posted; its message is lost (`requests`).
         """
-        if buf is not None:
-            source, tag = _source_first(buf, source, tag, "irecv")
+        if buf is not None and whole(buf) is None:
+            _source_first(buf, source, tag, "irecv")
         return self._post(source, tag, None)
 
     def Irecv(self, buf: Any, source: int = ANY_SOURCE, tag: Any = ANY_TAG) -> Request:
         """Post a receive of an array into `buf`, which the call that completes the request fills; as `irecv`."""
-        return self._post(source, tag, writable(buf, "Irecv"))
+        return self._post(source, tag, None if whole(source) == PROC_NULL else writable(buf, "Irecv"))
 
     def sendrecv(
         self,
@@ -233,6 +235,8 @@ class PointToPoint(CommBase):
     ) -> None:
         """Send an array, then receive another into the same buffer."""
         checked_status(status, "Sendrecv_replace")
+        if buf is None and whole(dest) == whole(source) == PROC_NULL:
+            buf = bytearray()
         writable(buf, "Sendrecv_replace")
         self.Send(buf, dest, sendtag)
         self.Recv(buf, source, recvtag, status=status)
@@ -261,8 +265,8 @@ class PointToPoint(CommBase):
 
     def Send_init(self, buf: Any, dest: int, tag: Tag = 0) -> Prequest:
         """Return a request whose every `Start` sends the array as it is then."""
-        readable(buf, "Send_init")
-        self._peer(dest, "Send_init")
+        if self._peer(dest, "Send_init") >= 0:
+            readable(buf, "Send_init")
         return self._persistent(lambda: _operation_of(self.Isend(buf, dest, tag)))
 
     Bsend_init = Send_init
@@ -272,14 +276,14 @@ class PointToPoint(CommBase):
 
     def Ssend_init(self, buf: Any, dest: int, tag: Tag = 0) -> Prequest:
         """Return a request whose every `Start` sends the array; it is complete when a receive has got it."""
-        readable(buf, "Ssend_init")
-        self._peer(dest, "Ssend_init")
+        if self._peer(dest, "Ssend_init") >= 0:
+            readable(buf, "Ssend_init")
         return self._persistent(lambda: _operation_of(self.Issend(buf, dest, tag)))
 
     def Recv_init(self, buf: Any, source: int = ANY_SOURCE, tag: Any = ANY_TAG) -> Prequest:
         """Return a request whose every `Start` posts a receive into `buf`."""
-        writable(buf, "Recv_init")
         if whole(source) != PROC_NULL:
+            writable(buf, "Recv_init")
             self._wanted(source, tag)
         return self._persistent(lambda: _operation_of(self.Irecv(buf, source, tag)))
 

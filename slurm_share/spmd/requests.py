@@ -218,7 +218,7 @@ class Request:
     """mpi4py's other name of `Free`."""
 
     @staticmethod
-    def waitall(requests: Iterable[Request], statuses: list[Status] | None = None) -> list[Any]:
+    def waitall(requests: Iterable[Request], statuses: Sequence[Status] | None = None) -> list[Any]:
         """Wait until all requests are complete, and return their objects."""
         every = _listed(requests, "waitall")
         for request in every:
@@ -226,7 +226,7 @@ class Request:
         return _complete(every, statuses)
 
     @staticmethod
-    def Waitall(requests: Iterable[Request], statuses: list[Status] | None = None) -> Literal[True]:
+    def Waitall(requests: Iterable[Request], statuses: Sequence[Status] | None = None) -> Literal[True]:
         """Wait until all requests are complete. Returns True."""
         Request.waitall(requests, statuses)
         return True
@@ -245,7 +245,7 @@ class Request:
 
     @staticmethod
     def waitsome(
-        requests: Iterable[Request], statuses: list[Status] | None = None
+        requests: Iterable[Request], statuses: Sequence[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Wait until at least one request is complete, and return places and objects of all that are.
 
@@ -256,12 +256,12 @@ class Request:
         return _complete_some(every, statuses)
 
     @staticmethod
-    def Waitsome(requests: Iterable[Request], statuses: list[Status] | None = None) -> list[int] | None:
+    def Waitsome(requests: Iterable[Request], statuses: Sequence[Status] | None = None) -> list[int] | None:
         """Wait until at least one request is complete, and return the places of all that are; None: all are null."""
         return Request.waitsome(requests, statuses)[0]
 
     @staticmethod
-    def testall(requests: Iterable[Request], statuses: list[Status] | None = None) -> tuple[bool, list[Any] | None]:
+    def testall(requests: Iterable[Request], statuses: Sequence[Status] | None = None) -> tuple[bool, list[Any] | None]:
         """Return whether all requests are complete, and then their objects; if not, they stay as they are."""
         every = _listed(requests, "testall")
         _poll(every)
@@ -270,7 +270,7 @@ class Request:
         return True, _complete(every, statuses)
 
     @staticmethod
-    def Testall(requests: Iterable[Request], statuses: list[Status] | None = None) -> bool:
+    def Testall(requests: Iterable[Request], statuses: Sequence[Status] | None = None) -> bool:
         """Return whether all requests are complete; if not, they stay as they are."""
         return Request.testall(requests, statuses)[0]
 
@@ -292,7 +292,7 @@ class Request:
 
     @staticmethod
     def testsome(
-        requests: Iterable[Request], statuses: list[Status] | None = None
+        requests: Iterable[Request], statuses: Sequence[Status] | None = None
     ) -> tuple[list[int] | None, list[Any] | None]:
         """Return places and objects of all requests that are complete; both are None if all are null."""
         every = _listed(requests, "testsome")
@@ -300,12 +300,12 @@ class Request:
         return _complete_some(every, statuses)
 
     @staticmethod
-    def Testsome(requests: Iterable[Request], statuses: list[Status] | None = None) -> list[int] | None:
+    def Testsome(requests: Iterable[Request], statuses: Sequence[Status] | None = None) -> list[int] | None:
         """Return the places of all requests that are complete; None: all are null."""
         return Request.testsome(requests, statuses)[0]
 
     @staticmethod
-    def Get_status_all(requests: Iterable[Request], statuses: list[Status] | None = None) -> bool:
+    def Get_status_all(requests: Iterable[Request], statuses: Sequence[Status] | None = None) -> bool:
         """Return whether all requests are complete; they stay as they are."""
         every = _listed(requests, "Get_status_all")
         _poll(every)
@@ -319,6 +319,37 @@ class Request:
 
     get_status_all = Get_status_all
     """mpi4py's other name of `Get_status_all`."""
+
+    @staticmethod
+    def Get_status_any(requests: Iterable[Request], status: Status | None = None) -> tuple[int, bool]:
+        """Return place and True of a request that is complete, which stays as it is; else as `testany`."""
+        every = _listed(requests, "Get_status_any")
+        _poll(every)
+        done = _done(every)
+        if not done and status is not None and not _active(every):
+            status.clear()
+        if done and status is not None:
+            _describe(every[done[0]]._operation, status)
+        return done[0] if done else UNDEFINED, bool(done) or not _active(every)
+
+    get_status_any = Get_status_any
+    """mpi4py's other name of `Get_status_any`."""
+
+    @staticmethod
+    def Get_status_some(requests: Iterable[Request], statuses: Sequence[Status] | None = None) -> list[int] | None:
+        """Return the places of all requests that are complete, which stay as they are; None: all are null."""
+        every = _listed(requests, "Get_status_some")
+        _poll(every)
+        if not _active(every):
+            return None
+        done = _done(every)
+        for place, status in zip(done, _enough(statuses, len(done)), strict=False):
+            if status is not None:
+                _describe(every[place]._operation, status)
+        return done
+
+    get_status_some = Get_status_some
+    """mpi4py's other name of `Get_status_some`."""
 
     def _is_done(self) -> bool:
         _poll((self,))
@@ -396,6 +427,13 @@ def _listed(requests: Iterable[_R], call: str, kind: type[Any] = Request) -> lis
     return found
 
 
+def _done(requests: Sequence[Request]) -> list[int]:
+    """Return the places of the requests that are complete and not null."""
+    return [
+        place for place, request in enumerate(requests) if request._operation is not None and request._operation.is_done
+    ]
+
+
 def _active(requests: Sequence[Request]) -> bool:
     return any(request._operation is not None for request in requests)
 
@@ -438,19 +476,24 @@ def _describe(operation: Operation | None, status: Status) -> None:
         operation.describe(status)
 
 
-def _enough(statuses: list[Status] | None, count: int) -> list[Status] | list[None]:
-    """Return `count` statuses, which are added to the list if it is shorter; Nones if there is no list."""
+def _enough(statuses: Sequence[Status] | None, count: int) -> Sequence[Status | None]:
+    """Return `count` statuses, which are added to a list if it is shorter.
+
+    What a tuple has no status for is not told, as in mpi4py. Raises UsageError for anything else.
+    """
     if statuses is None:
         return [None] * count
-    if not isinstance(statuses, list):
-        raise UsageError(f"statuses are a list of MPI.Status, or None, not {statuses!r}")
+    if not isinstance(statuses, list | tuple):
+        raise UsageError(f"statuses are a list or tuple of MPI.Status, or None, not {statuses!r}")
     for status in statuses:
         checked_status(status, "wait")
-    statuses += [Status() for _ in range(count - len(statuses))]
-    return statuses
+    if isinstance(statuses, list):
+        statuses += [Status() for _ in range(count - len(statuses))]
+        return statuses
+    return [*statuses, *[None] * (count - len(statuses))]
 
 
-def _complete(requests: Sequence[Request], statuses: list[Status] | None) -> list[Any]:
+def _complete(requests: Sequence[Request], statuses: Sequence[Status] | None) -> list[Any]:
     """Return the results of requests that are done, and end them: all, or only those whose error is raised."""
     values = [
         request._result(status) for request, status in zip(requests, _enough(statuses, len(requests)), strict=False)
@@ -470,13 +513,11 @@ def _complete_first(requests: Sequence[Request], status: Status | None) -> tuple
 
 
 def _complete_some(
-    requests: Sequence[Request], statuses: list[Status] | None
+    requests: Sequence[Request], statuses: Sequence[Status] | None
 ) -> tuple[list[int] | None, list[Any] | None]:
     if not _active(requests):
         return None, None
-    done = [
-        place for place, request in enumerate(requests) if request._operation is not None and request._operation.is_done
-    ]
+    done = _done(requests)
     return done, _complete([requests[place] for place in done], statuses)
 
 

@@ -40,11 +40,11 @@ class Status:
     def take(self, envelope: Envelope) -> None:
         """Copy the description from an envelope."""
         self.source, self.tag, self.count = envelope.source, envelope.tag, envelope.size
-        self.cancelled = False
+        self.error, self.cancelled = 0, False
 
     def clear(self, source: int = ANY_SOURCE, *, cancelled: bool = False) -> None:
         """Describe that there is no message."""
-        self.source, self.tag, self.count, self.cancelled = source, ANY_TAG, 0, cancelled
+        self.source, self.tag, self.count, self.error, self.cancelled = source, ANY_TAG, 0, 0, cancelled
 
     def nothing(self) -> None:
         """Describe a receive from PROC_NULL."""

@@ -54,6 +54,11 @@ def test_an_error_has_mpi4py_s_number_and_sentence() -> None:
     assert caught.value.Get_error_string() == str(caught.value)
 
 
+def test_the_null_hints_that_programs_pass_are_taken() -> None:
+    assert MPI.COMM_SELF.Split_type(MPI.COMM_TYPE_SHARED, 0, MPI.INFO_NULL).size == 1
+    assert MPI.COMM_SELF.Dup(MPI.INFO_NULL).size == 1
+
+
 def test_the_buffer_of_buffered_sends_is_given_back() -> None:
     buffer = bytearray(100 + MPI.BSEND_OVERHEAD)
     MPI.Attach_buffer(buffer)

@@ -19,11 +19,8 @@ COMM = [
 HANDLES = {"f2py", "py2f", "toint", "fromint", "fromhandle", "handle", "tomemory"}
 """There is no MPI library below whose handles could be given away."""
 LEFT_OUT = {
-    "Request": {"Get_status_any", "Get_status_some", "get_status_any", "get_status_some"},
-    "Prequest": {
-        *("Get_status_any", "Get_status_some", "get_status_any", "get_status_some"),
-        *("Parrived", "Pready", "Pready_list", "Pready_range"),
-    },
+    "Request": set(),
+    "Prequest": {"Parrived", "Pready", "Pready_list", "Pready_range"},
     "Message": {"free"},
     "Status": set(),
     "Comm": set(),

@@ -398,3 +398,78 @@ def test_a_status_can_be_changed_and_copied() -> None:
     assert copy.Get_count(np.dtype("f4")) == 5
     with pytest.raises(UsageError, match="is no type of elements"):
         copy.Get_count(object())
+
+
+def test_a_status_that_a_tuple_lacks_is_not_told() -> None:
+    """A list grows, as in mpi4py; a tuple keeps its length."""
+    comm = MPI.COMM_SELF
+    for call in (MPI.Request.Waitall, MPI.Request.Testall, MPI.Request.Get_status_all):
+        requests = [comm.Irecv(np.zeros(1), 0, tag) for tag in range(3)]
+        for tag in range(3):
+            comm.Send(np.ones(1), 0, tag)
+        statuses = (MPI.Status(), MPI.Status())
+        assert call(requests, statuses)
+        assert [status.tag for status in statuses] == [0, 1]
+        MPI.Request.Waitall(requests, ())
+
+
+def test_states_of_several_requests_can_be_asked_before_they_end() -> None:
+    comm = MPI.COMM_SELF
+    requests = [comm.irecv(source=0, tag=tag) for tag in range(3)]
+    status, statuses = MPI.Status(), [MPI.Status()]
+    assert MPI.Request.Get_status_any(requests, status) == (MPI.UNDEFINED, False)
+    assert MPI.Request.Get_status_some(requests) == []
+    comm.send("b", 0, 1)
+    comm.send("c", 0, 2)
+    assert MPI.Request.Get_status_any(requests, status) == (1, True)
+    assert MPI.Request.Get_status_some(requests, statuses) == [1, 2]
+    assert [status.tag, *(one.tag for one in statuses)] == [1, 1, 2]
+    comm.send("a", 0, 0)
+    assert MPI.Request.waitall(requests) == ["a", "b", "c"]
+    assert MPI.Request.get_status_any(requests, status) == (MPI.UNDEFINED, True)
+    assert (status.tag, MPI.Request.get_status_some(requests)) == (MPI.ANY_TAG, None)
+
+
+def test_no_buffer_is_needed_for_messages_from_and_to_no_rank() -> None:
+    comm, nowhere = MPI.COMM_SELF, MPI.PROC_NULL
+    comm.Sendrecv_replace(None, nowhere, 0, nowhere, 0)
+    comm.Recv(None, nowhere)
+    comm.Irecv(None, nowhere).Wait()
+    for begin in (comm.Send_init, comm.Ssend_init, comm.Bsend_init, comm.Rsend_init, comm.Recv_init):
+        request = begin(None, nowhere)
+        request.Start()
+        assert request.Wait()
+        with pytest.raises(UsageError, match="not None"):
+            begin(None, 0)
+    with pytest.raises(UsageError, match="not None"):
+        comm.Sendrecv_replace(None, 0, 0, nowhere, 0)
+
+
+def test_the_size_of_a_buffer_that_programs_give_to_irecv_is_no_source() -> None:
+    comm = MPI.COMM_SELF
+    request = comm.irecv(1 << 20, 0, 5)
+    comm.send("long", 0, 5)
+    assert request.wait() == "long"
+    assert comm.irecv(0, MPI.PROC_NULL).wait() is None
+
+
+def test_a_rank_or_root_that_does_not_exist_has_mpi4py_s_number() -> None:
+    for call, number in (
+        (lambda: MPI.COMM_SELF.send(1, 3), MPI.ERR_RANK),
+        (lambda: MPI.COMM_SELF.bcast(1, root=3), MPI.ERR_ROOT),
+        (lambda: MPI.COMM_SELF.Reduce(np.ones(1), np.ones(1), root=-1), MPI.ERR_ROOT),
+    ):
+        with pytest.raises(MPI.Exception) as caught:
+            call()
+        assert caught.value.Get_error_class() == number
+
+
+def test_a_group_that_is_freed_is_equal_to_the_null_group() -> None:
+    group, other = MPI.COMM_SELF.Get_group(), MPI.COMM_SELF.Get_group()
+    group.Free()
+    assert group == MPI.GROUP_NULL != other
+    assert not group
+    assert other
+    with pytest.raises(UsageError, match="has been freed"):
+        group.Incl([0])
+    assert MPI.COMM_SELF.allreduce(2) == 2
