@@ -79,6 +79,23 @@ class Gate:
             if callable(handler):
                 signal_(number, handler)
 
+    def open(self) -> None:
+        """Run the handlers that have waited, then let signals through. If a handler raises, it is open as well."""
+        try:
+            self.let_through()
+        finally:
+            self.is_shut = False
+
+    def let_through(self) -> None:
+        """Run the handlers that have waited, and open. If a handler raises, it may stay shut."""
+        while True:
+            if self.delayed:
+                self.run_delayed()
+            self.is_shut = False
+            if not self.delayed:
+                return
+            self.is_shut = True
+
     def run_delayed(self) -> None:
         """Run the handlers that have waited. If one raises, the signals after it are raised again."""
         while self.delayed:
@@ -119,13 +136,27 @@ def puts_back(method: Callable[..., Any]) -> Any:
     @functools.wraps(method)
     def call(self: Any, *args: Any, **named: Any) -> Any:
         HANDED.message, HANDED.is_wanted = None, True
+        # The main thread runs no handler from here on, except while it waits: of two exceptions shortly after each
+        # other the second would come before the message is back.
+        shuts = threading.current_thread() is threading.main_thread() and not GATE.is_shut
+        if shuts:
+            GATE.is_shut = True
         try:
-            return method(self, *args, **named)
+            result = method(self, *args, **named)
+            if shuts:
+                GATE.let_through()
+            return result
         except BaseException as error:
-            message, HANDED.message = HANDED.message, None
-            if message is not None and (error is GATE.raised or not isinstance(error, Exception)):
-                message.restore()
-                self.transport.put_back(message)
+            if shuts:
+                GATE.is_shut = True  # before any call: a handler may have raised with the gate open
+            try:
+                message, HANDED.message = HANDED.message, None
+                if message is not None and (error is GATE.raised or not isinstance(error, Exception)):
+                    message.restore()
+                    self.transport.put_back(message)
+            finally:
+                if shuts:
+                    GATE.open()
             raise
         finally:
             HANDED.message, HANDED.is_wanted = None, False
@@ -139,16 +170,25 @@ class TransportLock:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self._main = threading.main_thread().ident
+        self._was_shut = False
+        """Whether the gate was shut before the main thread took the lock; then its end does not open it."""
         GATE.install()
 
     def __enter__(self) -> None:
         if threading.get_ident() == self._main:
-            GATE.is_shut = True
-        self.lock.acquire()
+            was_shut, GATE.is_shut = GATE.is_shut, True
+            self.lock.acquire()
+            self._was_shut = was_shut
+        else:
+            self.lock.acquire()
 
     def __exit__(self, *_exception: object) -> None:
+        if threading.get_ident() != self._main:
+            self.lock.release()
+            return
+        was_shut = self._was_shut
         self.lock.release()
-        if threading.get_ident() == self._main:
+        if not was_shut:
             GATE.is_shut = False
             if GATE.delayed:
                 GATE.run_delayed()

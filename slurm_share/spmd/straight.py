@@ -116,17 +116,27 @@ class Straight:
         incoming = self._peers.ringing.get(source) if type(source) is int else None
         if incoming is None:
             return NOTHING
-        taken = self._take(incoming, tag, None, None)
-        if taken is None:
-            return NOTHING
-        (_tag, form, meta), body, _arrival = taken
-        if form == RAW:
-            return body
+        taken = None
+        shuts = _ident() == self._main and not GATE.is_shut
+        if shuts:
+            GATE.is_shut = True
         try:
-            return _loads(body) if form == PICKLE5 and not meta else codec.decode(form, meta, memoryview(body))
+            taken = self._take(incoming, tag, None, None)
+            if taken is None:
+                value = NOTHING
+            else:
+                (_tag, form, meta), value, _arrival = taken
+                if form != RAW:
+                    is_plain = form == PICKLE5 and not meta
+                    value = _loads(value) if is_plain else codec.decode(form, meta, memoryview(value))
+            if shuts:
+                GATE.is_shut = False
+                if GATE.delayed:
+                    GATE.is_shut = True
+                    GATE.let_through()
+            return value
         except BaseException as error:
-            if error is GATE.raised or not isinstance(error, Exception):
-                self._put_back(incoming, taken)
+            self._failed(incoming, taken, error, shuts)
             raise
 
     def recv_array(self, room: Any, source: Any, tag: Any) -> bool:
@@ -144,7 +154,23 @@ class Straight:
             view = _view(room).cast("B")
         except (ValueError, TypeError):  # dates have no buffer; an array with gaps
             return False
-        return not view.readonly and self._take(incoming, tag, meta, view) is not None
+        if view.readonly:
+            return False
+        taken = None
+        shuts = _ident() == self._main and not GATE.is_shut
+        if shuts:
+            GATE.is_shut = True
+        try:
+            taken = self._take(incoming, tag, meta, view)
+            if shuts:
+                GATE.is_shut = False
+                if GATE.delayed:
+                    GATE.is_shut = True
+                    GATE.let_through()
+            return taken is not None
+        except BaseException as error:
+            self._failed(incoming, taken, error, shuts)
+            raise
 
     def _write(self, channel: Outgoing, tag: Any, form: int, meta: bytes, parts: Sequence[Any], size: int) -> bool:
         ring = channel.ring
@@ -158,8 +184,8 @@ class Straight:
                 return False
             description = ring.describe(tag, form, meta)
         words = ring.words
-        is_main = _ident() == self._main
-        if is_main:
+        shuts = _ident() == self._main and not GATE.is_shut
+        if shuts:
             GATE.is_shut = True
         try:
             with self._lock:
@@ -183,7 +209,7 @@ class Straight:
                     channel.wake_reader()
             return True
         finally:
-            if is_main:
+            if shuts:
                 GATE.is_shut = False
                 if GATE.delayed:
                     GATE.run_delayed()
@@ -193,67 +219,59 @@ class Straight:
 
         With `room` the body is copied there if it is an array with the meta `wanted`.
         """
-        taken: _Taken | None = None
-        is_main = _ident() == self._main
-        if is_main:
-            GATE.is_shut = True
-        try:
-            with self._lock:
-                ring, sequence, queues = incoming.ring, incoming.sequence, self._queues
-                if (
-                    ring is None
-                    or self._context in queues.by_context
-                    or self._waits.is_polling
-                    or incoming.body is not None
-                    or self._ends.is_disturbed
-                    or self._peers.to_free
-                    or not sequence & SELDOM
-                ):
+        with self._lock:
+            ring, sequence, queues = incoming.ring, incoming.sequence, self._queues
+            if (
+                ring is None
+                or self._context in queues.by_context
+                or self._waits.is_polling
+                or incoming.body is not None
+                or self._ends.is_disturbed
+                or self._peers.to_free
+                or not sequence & SELDOM
+            ):
+                return None
+            words = ring.words
+            if not words[AWAKE]:
+                self._peers.expect(incoming)
+            tail = words[TAIL]
+            if words[HEAD] == tail and not self._waits.spin_for(words, tail):
+                return None
+            place = DATA_AT + FRAME_BYTES + (tail & MASK)
+            number, context, length, size = _unpack_from(ring.map, place - FRAME_BYTES)
+            at = place + length
+            if not length:
+                return None
+            plain = ring.plain(ring.map[place:at])
+            if number != sequence or context != self._context or plain is None or plain[1] > PICKLE5:
+                return None
+            if tag is not None:
+                kind = type(tag)
+                if (kind is not type(plain[0]) or tag != plain[0]) and not (kind is int and tag == ANY_TAG):
                     return None
-                words = ring.words
-                if not words[AWAKE]:
-                    self._peers.expect(incoming)
-                tail = words[TAIL]
-                if words[HEAD] == tail and not self._waits.spin_for(words, tail):
-                    return None
-                place = DATA_AT + FRAME_BYTES + (tail & MASK)
-                number, context, length, size = _unpack_from(ring.map, place - FRAME_BYTES)
-                at = place + length
-                if not length:
-                    return None
-                plain = ring.plain(ring.map[place:at])
-                if number != sequence or context != self._context or plain is None or plain[1] > PICKLE5:
-                    return None
-                if tag is not None:
-                    kind = type(tag)
-                    if (kind is not type(plain[0]) or tag != plain[0]) and not (kind is int and tag == ANY_TAG):
-                        return None
-                if room is None:
-                    body = bytearray(ring.view[at : at + size]) if plain[2] else ring.map[at : at + size]
-                    taken = plain, body, queues.taken + 1
-                elif plain[2] == wanted and plain[1] == ARRAY:
-                    room[:] = ring.view[at : at + size]
-                    taken = plain, room, queues.taken + 1
-                else:
-                    return None
-                incoming.sequence = sequence + 1
-                queues.taken += 1
-                words[TAIL] = tail + ((FRAME_BYTES + length + size + 7) & -8)
-        finally:
-            if is_main:
-                GATE.is_shut = False
-                if GATE.delayed:
-                    self._run_delayed(incoming, taken)
+            if room is None:
+                body = bytearray(ring.view[at : at + size]) if plain[2] else ring.map[at : at + size]
+                taken: _Taken = plain, body, queues.taken + 1
+            elif plain[2] == wanted and plain[1] == ARRAY:
+                room[:] = ring.view[at : at + size]
+                taken = plain, room, queues.taken + 1
+            else:
+                return None
+            incoming.sequence = sequence + 1
+            queues.taken += 1
+            words[TAIL] = tail + ((FRAME_BYTES + length + size + 7) & -8)
         return taken
 
-    def _run_delayed(self, incoming: Incoming, taken: _Taken | None) -> None:
-        """Run the handlers that have waited. If one raises, put the message that has been taken back."""
+    def _failed(self, incoming: Incoming, taken: _Taken | None, error: BaseException, shuts: bool) -> None:
+        """Put the message back that an interrupted call has taken. No other handler runs before it is there."""
+        if shuts:
+            GATE.is_shut = True
         try:
-            GATE.run_delayed()
-        except BaseException:
-            if taken is not None:
+            if taken is not None and (error is GATE.raised or not isinstance(error, Exception)):
                 self._put_back(incoming, taken)
-            raise
+        finally:
+            if shuts:
+                GATE.open()
 
     def _put_back(self, incoming: Incoming, taken: _Taken) -> None:
         (tag, form, meta), body, arrival = taken
