@@ -24,7 +24,7 @@ from .bodies import Received
 from .bulk import Item, broadcast, gather_parts
 from .calls import Bytes, CollectiveCall, Group, as_bytes, dtype_name, room, tag_of_name
 from .envelope import RAW
-from .errors import UsageError
+from .errors import CollectiveMismatch, UsageError
 from .rules import plans
 from .rules.maps import Map
 from .rules.positions import Positions, count, from_vector, put, vector_of
@@ -94,7 +94,8 @@ def _in_one_round(
             try:
                 whole = _Assembly(group, shape, map, part).receive_all(call)
             except UsageError as error:
-                call.fail(str(error))
+                if not (isinstance(error, CollectiveMismatch) and error.is_failure):  # that rank tells all itself
+                    call.fail(str(error))
                 raise
         if root is None:
             item = broadcast(group, call, to, None if whole is None else Item(*codec.encode(whole)))
