@@ -511,10 +511,9 @@ def stop_in_a_ring_frame(transport: Any) -> Any:
         while True:
             try:
                 values.append(recv(transport, 1, None))
+                send(transport, 1, "go on", 0)
             except SpmdError as error:
                 return values, error
-            if len(values) < 20:
-                send(transport, 1, "go on", 0)
     put = rings.RingWriter.put
 
     def stop(self: Any, *arguments: Any) -> int:
@@ -525,11 +524,11 @@ def stop_in_a_ring_frame(transport: Any) -> Any:
 
     for number in range(20):
         send(transport, 0, 0, number)
-        if number < 19:
-            recv(transport, 0, "go on")
+        recv(transport, 0, "go on")
     rings.RingWriter.put = stop  # type: ignore[method-assign]
-    while True:
+    while True:  # until the receiver is awake, so that the frame goes into the ring
         send(transport, 0, 0, bytes(3000))
+        recv(transport, 0, "go on")
 
 
 def fork_beside_a_ring(transport: Any) -> Any:

@@ -118,7 +118,7 @@ context = 1 << 32 | 7
 send(1 - t.rank, f"call {t.rank}", b"", context=context)
 error = expect(errors.CollectiveMismatch, take, 1 - t.rank, f"call {t.rank}", context)
 assert str(error).startswith(f"collective call 7: rank {t.rank} is in call {t.rank}, rank {1 - t.rank} in call"), error
-t.call_failed()
+t.call_failed(context)
 t.finish(context + 1)
 t.close()
 """
