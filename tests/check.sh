@@ -51,4 +51,4 @@ step "C simulated driver, all warnings are errors" make -s -C packaging/demo/sim
 step "every test file can be read" pytest --collect-only -q "$@" # compiles each once for the processes below
 end_of_steps
 # More than there are cores: many tests wait for a moment, for a terminal or a daemon. Each process collects all tests.
-pytest -q -m "not cluster and not gpu and not weekly" -n 8 --dist worksteal "$@"
+pytest -q -m "not cluster and not gpu and not weekly" -n 6 --dist worksteal "$@"

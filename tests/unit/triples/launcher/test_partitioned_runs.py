@@ -49,7 +49,8 @@ def test_tasks_of_a_packed_run_have_one_partition_each_and_no_more_run_than_ther
         beside = [
             other
             for other in ended
-            if other.gpu == one.gpu and other.started <= one.started < other.started + other.seconds
+            # On a loaded machine the launcher notes the end of a task a moment after it has begun the next one.
+            if other.gpu == one.gpu and other.started <= one.started < other.started + other.seconds - 0.5
         ]
         assert len(beside) <= 3
         assert len({shown(run, other.task)[0] for other in beside}) == len(beside)
