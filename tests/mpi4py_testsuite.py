@@ -37,7 +37,7 @@ LIST = ROOT / "tests/data/mpi4py_tests.toml"
 LIMIT_S = 120.0
 """Seconds for one launch of ranks without a further result."""
 STAND_INS = {"APPNUM": -1, "KEYVAL_INVALID": -1}
-"""What mpi4py's files ask while they are imported, to find out how the ranks were started."""
+"""Answers that mpi4py's files need while they are imported: how the ranks were started."""
 NO_TYPE = re.compile(r"(REAL|COMPLEX|INTEGER|LOGICAL|BFLOAT|FLOAT)\d+")
 """Datatypes that a library may lack: mpi4py's tests leave out those that are DATATYPE_NULL."""
 _ABSENT = object()

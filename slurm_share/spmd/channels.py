@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Any
 
 from . import frames
 from .bodies import Received, SegmentBody, new_bytes, split_buffers
@@ -139,31 +140,15 @@ class Outgoing:
         if segment is not None and self.rank not in segment.passed and kind != frames.DROP:
             fd_of = segment
             segment.passed.add(self.rank)
+        fields: dict[str, Any] = {"form": form, "tag": tag, "meta": meta, "body_bytes": body_bytes, "context": context}
+        fields["segment"] = segment.number if segment is not None else 0
         if self.ring is not None and fd_of is None and kind in _IN_RING and not self.backlog:
             inline = body_bytes if buffers else 0
             if inline <= RING_BODY_BYTES:
-                description = frames.pack(
-                    kind,
-                    0,
-                    form=form,
-                    tag=tag,
-                    meta=meta,
-                    body_bytes=body_bytes,
-                    context=context,
-                    segment=segment.number if segment is not None else 0,
-                )
+                description = frames.pack(kind, 0, **fields)
                 if self._put(self.ring, description, buffers, inline, context):
                     return
-        head = frames.pack(
-            kind | (frames.FD if fd_of else 0),
-            self.sequence,
-            form=form,
-            tag=tag,
-            meta=meta,
-            body_bytes=body_bytes,
-            context=context,
-            segment=segment.number if segment is not None else 0,
-        )
+        head = frames.pack(kind | (frames.FD if fd_of else 0), self.sequence, **fields)
         self.sequence += 1
         total = len(head) + (body_bytes if buffers else 0)
         sent = 0

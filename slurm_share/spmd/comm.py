@@ -209,7 +209,7 @@ class Comm(PointToPoint, CollectiveCalls, GpuCalls, LeftOutCalls):
     is_intra = property(Is_intra)
     """True."""
     topology = property(lambda self: self.Get_topology())
-    """What `Get_topology` returns."""
+    """The kind of topology that `Get_topology` returns."""
     is_topo = property(lambda self: self.Get_topology() != UNDEFINED)
     """Whether the ranks form a grid."""
 

@@ -1,4 +1,4 @@
-"""What all calls on a communicator use: its ranks and nodes, and the checks of ranks and tags."""
+"""Base class of communicators: ranks and nodes, and the checks of ranks and tags that all calls use."""
 
 from __future__ import annotations
 

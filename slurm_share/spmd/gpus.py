@@ -39,7 +39,7 @@ class GpuShare(NamedTuple):
     memory_cap_mib: int | None = None
     """Cap of the task's memory on the GPU, where MPS is told it."""
     memory_limit: str | None = None
-    """What enforces the cap: driver, mps or none."""
+    """The part that enforces the cap: driver, mps or none."""
     sm_percent: float | None = None
     """Part of the multiprocessors that the task may use at most."""
     is_simulated: bool = False

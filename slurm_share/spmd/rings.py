@@ -39,6 +39,8 @@ RING_BODY_BYTES = 256 << 10
 """Limit of a body in a ring. Larger ones are in segments, which need an answer through the socket."""
 MOST_RINGS = 16
 """Limit of rings that a rank makes, so of 8 MiB of memory. Messages to further ranks use sockets."""
+SELDOM = 63
+"""Mask of a frame's number: each 64th frame of a ring takes the general path, which also looks into the sockets."""
 RING_MESSAGES = 8
 """Number of messages to a rank after which there is a ring, so that a run of many ranks starts without."""
 HEAD, TAIL, AWAKE = 0, 8, 9

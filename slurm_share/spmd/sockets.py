@@ -18,7 +18,7 @@ from .interrupts import HANDED, TransportLock
 from .joining import RankSockets
 from .names import ENV_CHECK, ENV_LOCAL_SIZE, INLINE_BYTES, META_BYTES, PIECE_BYTES, WAITING_S
 from .peers import Peers, note
-from .rings import AWAKE, HEAD, RING_BODY_BYTES, RING_MESSAGES, TAIL
+from .rings import AWAKE, HEAD, RING_BODY_BYTES, RING_MESSAGES, SELDOM, TAIL
 from .rules.ends import Ends
 from .segments import Segment, SharedWindow
 from .transport import Buffers, Posted, Queues, Transport, Window, communicator_of, wanted_text
@@ -33,8 +33,6 @@ _GONE_S = 10.0
 """Seconds after a rank has closed its connections in which the rendezvous process should report the reason."""
 _END_S = 2.0
 """Seconds for which a failing rank tries to deliver its messages, and a send waits for the end of its receiver."""
-_SELDOM = 63
-"""Of 64 frames that a rank takes from a ring, one goes through all checks, which also look into the sockets."""
 _FAILED_S = 0.5
 """Seconds for which the other ranks of a collective call wait for the end of the rank on which it has failed."""
 _MOST_PASSES = 100
@@ -199,7 +197,7 @@ class SocketTransport(Transport):
                     or incoming.body is not None
                     or self._ends.is_disturbed
                     or self._peers.to_free
-                    or not incoming.sequence & _SELDOM
+                    or not incoming.sequence & SELDOM
                 ):
                     return None
                 words = ring.words
@@ -269,7 +267,7 @@ class SocketTransport(Transport):
 
     @property
     def parts(self) -> tuple[Peers, Ends, Queues, Waits]:
-        """What `Straight` uses."""
+        """The parts of this transport that `Straight` uses."""
         return self._peers, self._ends, self._queues, self._waits
 
     @property

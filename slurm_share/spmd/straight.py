@@ -26,7 +26,7 @@ from .constants import ANY_TAG
 from .envelope import ARRAY, NOTHING, PICKLE5, RAW, Envelope, Tag
 from .interrupts import GATE
 from .names import TAG_BYTES
-from .rings import AWAKE, DATA_AT, FRAME, FRAME_BYTES, HEAD, MASK, RING_BODY_BYTES, TAIL
+from .rings import AWAKE, DATA_AT, FRAME, FRAME_BYTES, HEAD, MASK, RING_BODY_BYTES, SELDOM, TAIL
 from .waits import SOMETIMES_S
 
 if TYPE_CHECKING:
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
     from .transport import Queues
     from .waits import Waits
 
-SELDOM = 63
-"""Of 64 frames that a rank takes from a ring, one goes through all checks, which also look into the sockets."""
 _WITHOUT_BUFFERS = frozenset((int, float, str, bool, complex, type(None)))
 _MOST_METAS = 256
 _SHORT = TAG_BYTES // 4
@@ -50,7 +48,7 @@ _Taken = tuple[tuple[Tag, int, bytes], Any, int]
 
 
 class _Rings(Protocol):
-    """What `Straight` uses of `sockets.SocketTransport`, which imports this module."""
+    """The part of `sockets.SocketTransport` that `Straight` uses. A protocol, because that module imports this one."""
 
     sent: int
 

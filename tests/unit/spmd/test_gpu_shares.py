@@ -1,4 +1,4 @@
-"""What GPU share a rank has, and who shares it, with the variables that Slurm and slurm-share set."""
+"""The GPU share of a rank and its neighbours there, from the variables that Slurm and slurm-share set."""
 
 from __future__ import annotations
 

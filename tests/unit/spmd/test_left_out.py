@@ -1,4 +1,4 @@
-"""What mpi4py has and ours leaves out is refused by its name, with what to use instead."""
+"""Calls of mpi4py that ours leaves out are refused by name, with what to use instead."""
 
 from __future__ import annotations
 
